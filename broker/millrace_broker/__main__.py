@@ -35,7 +35,7 @@ THREAD_TURN_S = 0.000_5  # for so long at most a worker at work keeps the event 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until a signal stops the broker and returns the exit status."""
+    """Runs the broker until a signal stops it; returns the exit status: 0, or 1 where it could not start."""
     to_stderr = output.write_to(sys.stderr)
     _raise_file_limit()
     sys.setswitchinterval(THREAD_TURN_S)
@@ -80,7 +80,7 @@ async def _run(options: BrokerOptions, manager: ServiceManager, tracing: Tracing
 
 
 async def _wait(stop: asyncio.Event, broker: Broker, manager: ServiceManager) -> None:
-    """Waits for the stop, and tells the service manager as often as it asks for it that the broker is live."""
+    """Waits for the event `stop`; meanwhile tells systemd, as often as it asks for it, that the broker is live."""
     pause_s = None if manager.watchdog_ms is None else manager.watchdog_ms / 1000
     while not stop.is_set():
         if pause_s is not None and await broker.is_live():

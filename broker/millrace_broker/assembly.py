@@ -83,7 +83,7 @@ class BrokerComponents(NamedTuple):
 
     @property
     def connect(self) -> Connect:
-        """Makes connections to other brokers."""
+        """What connects to another broker, with the security that brokers have among each other."""
         return partial(BrokerLink.connect, security=self.options.inter_broker_security)
 
     def broker_epoch(self) -> int:
@@ -105,7 +105,7 @@ class _Coordinators(NamedTuple):
 
 
 def new_services(base: BrokerComponents) -> Services:
-    """Returns the services of a broker, on whose event loop it is called."""
+    """Returns the services that a broker's handlers use; to be called on its event loop."""
     config = base.configs.layers.broker_config()
     store, metadata = base.store, base.metadata
     apis = _apis(store)

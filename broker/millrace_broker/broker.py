@@ -149,12 +149,12 @@ class Broker:
             chores.start([Chore(FAILED_DIRS_INTERVAL_MS, report_dirs), Chore(REFUSED_ROLES_INTERVAL_MS, ask)])
 
     async def is_live(self) -> bool:
-        """Returns whether no restart is called for, as `/healthz` tells it."""
+        """Returns whether the broker is live, as `/healthz` tells it; one that is not has to be restarted."""
         return not (await asyncio.to_thread(self._health)).not_live
 
     @property
     def cycles(self) -> CycleCollector:
-        """The collector of cycles, for a process that does nothing else."""
+        """The control of the garbage collector, for a process that runs nothing but this broker."""
         return self._server.cycles
 
     async def stop(self) -> None:
@@ -245,7 +245,7 @@ class Broker:
         )
 
     def _tell_synced(self, topic_partition: TopicPartition) -> None:
-        """Has the event loop look at a partition whose log was synced; for the threads of the lanes."""
+        """Has the event loop look at a partition whose log was synced; called on the threads of the sync lanes."""
         self._loop.call_soon_threadsafe(self._services.replicas.synced, topic_partition)
 
     async def _close_logs(self) -> None:
@@ -280,7 +280,7 @@ class Broker:
             self._member = new_member(self._options, services, self._store)
 
     async def _bind(self) -> dict[str, Address]:
-        """Returns where each listener listens, by its name."""
+        """Binds all listeners, and returns the address of each by its name."""
         services, options = self._services, self._options
         self._server = Server(services, self._metrics, self._clock, options.spared_listener)
         self._configs.check_certificates = self._server.check_certificates
@@ -295,7 +295,7 @@ class Broker:
         return bound
 
     def _gate(self, listener: str) -> NewGate | None:
-        """Returns what holds back the clients of a listener until they have authenticated; None where they need not."""
+        """Returns what makes the gates of a listener's connections, which ask for a login; None where it needs none."""
         security = self._options.authentications.get(listener)
         if security is None:
             return None

@@ -74,7 +74,7 @@ def new_member(options: BrokerOptions, services: Services, store: ZooKeeperStore
 
 
 class ClusterMember:
-    """This broker among the others.
+    """This broker as a member of its cluster: it joins, asks the controller for its roles, and leaves.
 
     Args:
         services: what the broker knows of the cluster, and its configuration.
@@ -93,7 +93,7 @@ class ClusterMember:
         self._reported_dirs: set[str] = set()
 
     async def join(self) -> None:
-        """Takes part from now on, and returns once the cluster is known; the broker is registered and serves."""
+        """Follows the cluster, claims the controller's role if it is free, and returns once the cluster is known."""
         self._store.follow_nodes(self._controller.zookeeper_changed)
         self._controller.start()
         topics = await asyncio.to_thread(self._store.topics)
@@ -119,7 +119,7 @@ class ClusterMember:
         return partition.leader == NO_LEADER and is_in_sync
 
     async def leave(self) -> None:
-        """Hands over what this broker leads, and the role of the controller."""
+        """Hands over the partitions that this broker leads, and gives up the role of the controller."""
         if self._services.config.controlled_shutdown_enable:
             self._services.roles.follow_no_more()
             await self._hand_over()
@@ -169,7 +169,7 @@ class ClusterMember:
             logger.warning("%d partitions have no other in-sync replica that could lead: %s", len(left), left[:10])
 
     async def _while_zookeeper_answers(self, work: Coroutine[object, object, T]) -> T:
-        """Returns what the work returns; raises ZooKeeperError where it takes long while ZooKeeper is lost."""
+        """Returns what `work` returns; raises ZooKeeperError if ZooKeeper is lost for too long before it is done."""
         task = asyncio.ensure_future(work)
         without_s = 0.0
         while not task.done():

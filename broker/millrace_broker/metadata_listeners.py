@@ -37,7 +37,7 @@ RenewCertificates = Callable[[Mapping[str, str]], Awaitable[None]]
 def listeners_of(
     services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates, *, decides_roles: bool
 ) -> list[MetadataListener]:
-    """Returns a broker's listeners.
+    """Returns the parts of a broker that act upon a new metadata image, in the order in which they are told.
 
     Args:
         services: The broker's parts.

@@ -36,7 +36,7 @@ class NewestImage:
         """Says whether `close` was called, after which no image is waited for."""
 
     def put(self, image: MetadataImage) -> None:
-        """Takes in an image; for any thread."""
+        """Keeps an image to be taken, in place of one that has not been taken; for any thread."""
         self._images.append(image)
         self._loop.call_soon_threadsafe(self._changed.set)
 
@@ -45,7 +45,7 @@ class NewestImage:
         return self._images.pop() if self._images else None
 
     async def take_within(self, pause_s: float | None) -> MetadataImage | None:
-        """Does what `take` does, and returns None if nothing has come after a pause; None stands for no end."""
+        """Waits as `take` does, for `pause_s` seconds (None: without end); returns None if no image has come."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 return await self.take()
@@ -59,7 +59,7 @@ class NewestImage:
         return image
 
     def close(self) -> None:
-        """Ends the waiting of `take`."""
+        """Ends the wait of `take`, which from now on returns None once no image is left."""
         self.is_closed = True
         self._changed.set()
 
@@ -84,7 +84,7 @@ class MetadataListener:
     trouble: str | None = None
 
     async def hear(self, image: MetadataImage) -> Exception | None:
-        """Tells it of an image; returns the error by which it failed, if any."""
+        """Has this part of the broker act upon an image; returns the error by which it failed, or None."""
         try:
             await self.take(self.accepted, image)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the other listeners are told

@@ -28,7 +28,7 @@ class Durations:
         self.sum_s = 0.0
 
     def observe(self, seconds: float, times: int = 1) -> None:
-        """Counts a duration, which took place several times."""
+        """Counts `times` durations of this length."""
         self.buckets[bisect_left(self.bounds_s, seconds)] += times
         self.sum_s += seconds * times
 
@@ -43,11 +43,11 @@ class RequestTimes(NamedTuple):
 
 @dataclass(slots=True)
 class ApiCount:
-    """The requests of one API.
+    """The requests of one API, and how long their phases took.
 
-    `queue` and `local` have every request that was handled; requests that were handled together have equal parts of
-    the time in the handler. The others have those whose replies were handed to the socket, and `remote` of those only
-    the ones that had to wait.
+    `queue` and `local` count every request that was handled; requests that were handled together share the time in the
+    handler equally. `send` and `total` count the requests whose replies were handed to the socket, and `remote` those
+    of them whose replies had to wait.
     """
 
     requests: int = 0
@@ -128,7 +128,7 @@ class ClockStep(NamedTuple):
 
     @property
     def sentence_part(self) -> str:
-        """The direction and the amount, as sentences have them."""
+        """The direction and the amount, such as `forward by 1.500 s`."""
         return f"{'forward' if self.by_s > 0 else 'back'} by {abs(self.by_s):.3f} s"
 
 
@@ -149,7 +149,7 @@ class QuotaCounts:
     throttle_ms: Counter[str] = field(default_factory=Counter)
 
     def note(self, kind: str, throttle_ms: int) -> None:
-        """Counts one throttle time."""
+        """Counts one throttled request or connection, and its throttle time, under the kind of the quota."""
         self.throttled[kind] += 1
         self.throttle_ms[kind] += throttle_ms
 

@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class Chore(NamedTuple):
-    """Work that is repeated, and the pause before each time; the pause is a function where it may change.
+    """Work that is repeated on the event loop, and the pause in ms before each time; a function if it may change.
 
-    Work of the event loop is done when it returns, unless it returns what is to be awaited.
+    Where `work` returns an awaitable, that is awaited before the next pause.
     """
 
     pause_ms: int | Callable[[], int]
@@ -118,7 +118,7 @@ READ_TOGETHER_MS = 100
 
 
 class Watch:
-    """Looks each time its timer fires, with the seconds by which it fired too late."""
+    """A timer that fires again and again, and calls `look` with the seconds by which it has fired too late."""
 
     def __init__(self, interval_s: float, look: Callable[[float], object]) -> None:
         self._interval_s = interval_s
@@ -127,12 +127,12 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Sets the timer, which sets itself again from then on."""
+        """Sets the timer, which is set again each time that it has fired."""
         due_s = self._loop.time() + self._interval_s
         self._timer = self._loop.call_at(due_s, self._fired, due_s)
 
     def stop(self) -> None:
-        """Ends the watch."""
+        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -142,13 +142,13 @@ class Watch:
 
 
 def broker_watches(clock: Clock, loop_delays: Durations, clock_counts: ClockCounts) -> tuple[Watch, ...]:
-    """Returns the watches of a broker."""
+    """Returns two watches: of how late the event loop is, and of steps by which the wall clock is set."""
     steps = ClockSteps(clock, clock_counts)
     return Watch(LOOP_INTERVAL_S, loop_delays.observe), Watch(CLOCK_INTERVAL_S, lambda _: steps.look())
 
 
 class ClockSteps:
-    """Compares the two times of a clock, and counts and logs each step between them."""
+    """Compares wall time with monotonic time, and counts and logs each step of at least a second between them."""
 
     def __init__(self, clock: Clock, counts: ClockCounts) -> None:
         self._clock = clock
@@ -156,7 +156,7 @@ class ClockSteps:
         self._difference_ms = self._difference()
 
     def look(self) -> None:
-        """Counts the step since the last look, if there was one."""
+        """Counts and logs the step of the wall clock since the last look, if there was one."""
         before_ms, now_ms = self._difference_ms, self._difference()
         if now_ms is None:
             return

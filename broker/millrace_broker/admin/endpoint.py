@@ -66,10 +66,10 @@ Report = RetentionReport | CompactionReport | VerifyReport
 
 
 class AdminEndpoint:
-    """The HTTP server."""
+    """The HTTP server of the admin endpoint; until `serve` is called, it only tells of the broker's health."""
 
     def __init__(self, clock: Clock, health: Callable[[], Health], state: Callable[[], Mapping[str, object]]) -> None:
-        """Takes `health`, which may wait for a disk and runs on a worker thread, and the `state` told beside it."""
+        """Takes `health`, called on a worker thread, as a disk may be slow, and `state`, JSON fields told beside it."""
         self._clock = clock
         self._health = health
         self._state = state
@@ -125,7 +125,7 @@ class AdminEndpoint:
         return bound
 
     async def stop(self) -> None:
-        """Closes the server once what is under way has been answered."""
+        """Closes the server once the requests under way have been answered, and ends the console."""
         if self._console is not None:
             await self._console.stop()
         if self._runner is not None:
@@ -204,7 +204,7 @@ class AdminEndpoint:
 
 
 def _without_details(answer: web.StreamResponse) -> web.Response:
-    """Returns what a probe without the token is told of health: the status alone, as a probe has no secrets."""
+    """Returns the response to a health probe without the token: the field `status` alone, and no reasons."""
     return web.json_response({"status": "ok" if answer.status == 200 else "failed"}, status=answer.status)
 
 
@@ -231,7 +231,7 @@ def _refused(action: Action, status: int, reason: str) -> web.Response:
 
 
 def _guarded(guard: Guard) -> Middleware:
-    """Returns what lets requests through as the guard says, and those for the console, which has its own login."""
+    """Returns the middleware that lets requests through as the guard says; the console's have a login of their own."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

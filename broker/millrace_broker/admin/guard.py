@@ -61,7 +61,7 @@ class Guard(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The parts of a request that decide; headers that are not there are ""."""
+    """The parts of a request by which `judge` decides; headers that are not there are ""."""
 
     method: str
     path: str
@@ -86,7 +86,7 @@ class Refused(NamedTuple):
 
 
 def judge(guard: Guard, asked: Asked) -> Answered | Refused:
-    """Returns whether a request is answered."""
+    """Returns whether a request is answered in full or by its status alone, or why it is refused."""
     if asked.origin and not is_own_origin(asked.origin, asked.host):
         return Refused(403, f"a page of another site asks: {asked.origin}")
     if asked.authorization:
@@ -117,7 +117,7 @@ def _of_another_name(host: str) -> Refused:
 
 
 def is_own_origin(origin: str | None, host: str) -> bool:
-    """Returns whether a request was sent from a page of this host; browsers name the origin, other clients need not."""
+    """Returns whether the `Origin` header names this host; True for None, as only browsers have to send one."""
     return origin is None or origin.partition("://")[2] == host
 
 
@@ -129,12 +129,12 @@ def without_port(host: str) -> str:
 
 
 def token_file(named: str, data_dir: str) -> str:
-    """Returns the path of the file: the one that `admin.token.file` names, or that of the first data directory."""
+    """Returns the path of the token's file: `named` (admin.token.file), or admin.token in the first data directory."""
     return named or os.path.join(data_dir, TOKEN_FILE)
 
 
 def kept_token(fs: FileSystem, path: str) -> str:
-    """Returns the token that a file has, after making it if it is not there.
+    """Returns the token in the file at `path`; makes a token and the file where there is no file.
 
     Raises:
         InvalidConfigError: The file has no token, or can't be read.
@@ -167,7 +167,10 @@ OPEN = "open"  # the session where there is no token
 
 
 class ConsoleAccess:
-    """The decisions, for one token, "" where pages are shown to all; `key` is random bytes that nobody else knows."""
+    """Decides who may see the console's pages and send its forms.
+
+    `token` is "" where pages are shown to all; `key` is random bytes that nobody else knows, which sign the sessions.
+    """
 
     def __init__(self, token: str, key: bytes, clock: Clock) -> None:
         self._token = token.encode()
@@ -176,18 +179,18 @@ class ConsoleAccess:
 
     @property
     def asks_for_login(self) -> bool:
-        """Whether the console asks for a token."""
+        """Whether the console asks for the token before it shows a page."""
         return bool(self._token)
 
     def new_session(self, token: str) -> str | None:
-        """Returns a session for the right token; None for another one."""
+        """Returns a new session, `EXPIRY.SIGNATURE`, for the right token; None for another token."""
         if not hmac.compare_digest(token.encode(errors="surrogatepass"), self._token):
             return None
         expiry = str(self._now_s() + SESSION_S)
         return f"{expiry}.{self._signature('session', expiry)}"
 
     def session(self, cookie: str, authorization: str) -> str | None:
-        """Returns the session of a request; None where it has to log in first."""
+        """Returns the session that a request's cookie or `Authorization` header gives; None if it has to log in."""
         if not self._token:
             return OPEN
         if hmac.compare_digest(authorization.encode(errors="surrogateescape"), b"Bearer " + self._token):
@@ -199,7 +202,7 @@ class ConsoleAccess:
         return cookie if is_ours and int(expiry) > self._now_s() else None
 
     def form_token(self, session: str) -> str:
-        """Returns what a form of this session carries, so that no other site can make one."""
+        """Returns the `form_token` that forms of this session carry, so that no other site can make one."""
         return self._signature("form", session)
 
     def may_post(self, session: str, form: Mapping[str, object], origin: str | None, host: str) -> bool:

@@ -33,7 +33,7 @@ class Folder(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """A broker at one moment.
+    """What is known of a broker at one moment, by which `judge` decides.
 
     `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
     the room that an append may need; `unheeded_changes` says which parts of the broker can't act upon the newest change
@@ -71,7 +71,7 @@ class Health(NamedTuple):
 
 
 def judge(facts: Facts) -> Health:
-    """Returns what the facts mean for the broker's health."""
+    """Returns the health that follows from the facts, by the table above."""
     checks = (
         Check("data directories", tuple(_offline(folder) for folder in facts.folders if folder.offline_reason)),
         Check("disk", tuple(filter(None, (_without_room(each, facts.largest_batch_bytes) for each in facts.folders)))),

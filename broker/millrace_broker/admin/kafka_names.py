@@ -41,10 +41,10 @@ WINDOW_S = 60.0
 
 
 class Row(NamedTuple):
-    """A family of Millrace, without `millrace_`, and what it is in Kafka: an MBean, or else a name of `kafka_exporter`.
+    """A metric of Millrace, without `millrace_`, and its name in Kafka: an MBean, or else a name of `kafka_exporter`.
 
-    A key `=*` of the MBean is one of the family's labels; samples that differ in other labels are added up. With `only`
-    those alone count that have this value in the label `api`.
+    A key `=*` of the MBean is a label of the metric; samples that differ in other labels are added up. With `only`,
+    just the samples count whose label `api` has this value.
     """
 
     ours: str
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The exporter's name, without `_total`."""
+        """The name that the JMX exporter gives it, like `kafka_server_replicamanager_leadercount`, without `_total`."""
         if ":" not in self.theirs:
             return self.theirs.partition("{")[0]
         domain, _, keys = self.theirs.partition(":")
@@ -62,12 +62,12 @@ class Row(NamedTuple):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Kafka's labels, each with the label of Millrace that it has its values from."""
+        """For each label in Kafka, the label in Millrace from which its values come."""
         return {theirs: LABELS.get(theirs, theirs) for theirs, value in KEY.findall(self.theirs) if value == "*"}
 
     @property
     def constants(self) -> Mapping[str, str]:
-        """Labels that have always the same value."""
+        """The labels that have one value for all samples, with this value."""
         named = KEY.findall(self.theirs)
         return {key: value for key, value in named if key not in ("type", "name") and value != "*"}
 
@@ -127,7 +127,7 @@ TABLE = (
 
 
 class KafkaNames:
-    """Renames families; it remembers the histograms of a minute or two, for their quantiles."""
+    """Renames metric families; keeps the buckets of histograms for a minute or two, to compute quantiles."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._recent = RecentBuckets(now_s)
@@ -136,7 +136,7 @@ class KafkaNames:
             self._rows[f"millrace_{row.ours}"].append(row)
 
     def renamed(self, families: Iterable[Family | None]) -> Iterator[Family | None]:
-        """Yields the families under Kafka's names."""
+        """Yields the families under Kafka's names; what Kafka does not have, and None, as it is."""
         for family in families:
             rows = None if family is None else self._rows.get(family.name)
             if family is None or rows is None:
@@ -173,7 +173,7 @@ class KafkaNames:
 
 
 def _rows_of(row: Row, family: LargeFamily) -> Iterator[str]:
-    """Yields the rows with Kafka's labels, and before them the sum of all, as Kafka does, where it is known."""
+    """Yields a family's rows with Kafka's labels; before them the sum of all, without labels, where it is known."""
     first, ours = next(iter(row.labels.items()))
     if family.total is not None:
         yield f" {family.total}"
@@ -193,7 +193,7 @@ def _sums(row: Row, family: Metric) -> Metric:
 
 
 def _grouped(row: Row, family: Metric) -> Grouped:
-    """Returns the samples that count, by the values of Kafka's labels."""
+    """Returns the samples that count for a row of the table, by the values of Kafka's labels."""
     grouped: Grouped = defaultdict(list)
     for one in family.samples:
         if row.only in ("", one.labels.get("api")):
@@ -208,7 +208,7 @@ def _value(label: str, labels: Mapping[str, str]) -> str:
 
 
 def quantile(bounds: Sequence[float], buckets: Sequence[float], share: float) -> float:
-    """Returns the duration below which this share of all lies, as if they lay evenly in their buckets; 0 of none.
+    """Returns the duration below which this share of all lies, if they lie evenly in each bucket; 0 if there are none.
 
     Of the last bucket, which has no upper bound, it returns the lower one.
     """
@@ -221,14 +221,14 @@ def quantile(bounds: Sequence[float], buckets: Sequence[float], share: float) ->
 
 
 class RecentBuckets:
-    """The growth of buckets since a look that is one to two minutes old, or since the first look."""
+    """By how much a histogram's buckets have grown since a look one to two minutes ago, or since the first."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._looks: dict[Hashable, tuple[float, Sequence[float], Sequence[float]]] = {}
 
     def since(self, key: Hashable, buckets: Sequence[float]) -> Sequence[float]:
-        """Takes the buckets of a key as they are now, and returns by how much each has grown."""
+        """Notes the buckets of a histogram as they are now; returns by how much each has grown since the older look."""
         now_s, nothing = self._now_s(), (0.0,) * len(buckets)
         looked_s, older, newer = self._looks.get(key, (now_s, nothing, nothing))
         recent = tuple(map(sub, buckets, older))

@@ -26,15 +26,18 @@ MISSED_INTERVALS = 3
 
 
 def is_own_turn(*, last_request_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Returns whether the broker's own timer does the work, by monotonic times; -1 as interval expects no requests."""
+    """Returns whether the broker's own timer does the work: no request has come for three intervals, or none is due.
+
+    `interval_ms` is -1 where no requests are expected; the times are monotonic.
+    """
     return interval_ms < 0 or now_ms - last_request_ms >= MISSED_INTERVALS * interval_ms
 
 
 class OwnTimer:
-    """Whether the broker's own timer does one kind of work; a line in the log tells of each change."""
+    """Decides whether the broker's own timer does one kind of work or leaves it to requests; logs each change."""
 
     def __init__(self, work: str, interval_ms: int, clock: Clock) -> None:
-        """Takes the name of the work, as the log lines begin with it."""
+        """Takes the name of the work, for log lines, and in ms how often it is requested from outside; -1 for never."""
         self._work = work
         self._interval_ms = interval_ms
         self._clock = clock
@@ -80,7 +83,7 @@ class LogMaintenance:
         request_interval_ms: int,
         counts: MaintenanceCounts,
     ) -> None:
-        """Takes how often retention and compaction are requested from outside, as `OwnTimer` does."""
+        """Takes, as `request_interval_ms`, how often other programs request retention and compaction; -1 for never."""
         self._logs = logs
         self._cleaner = cleaner
         self._replicas = replicas
@@ -93,13 +96,13 @@ class LogMaintenance:
         return {key.topic for key in self._logs.logs()}
 
     def note_request(self, work: Literal["retention", "compaction"]) -> None:
-        """Notes that something else than the broker's own timer has all of this work done."""
+        """Notes a request of this work for all logs, for which the broker's own timer stands back."""
         self._timers[work].note_request()
 
     async def apply_retention(
         self, topics: Collection[str] | None = None, *, dry_run: bool = False
     ) -> Sequence[RetentionReport]:
-        """Deletes what retention allows and returns a report per partition. Requests are handled between two logs."""
+        """Deletes what retention allows; returns a report per partition. Requests are handled between two logs."""
         reports = []
         for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)
@@ -124,19 +127,19 @@ class LogMaintenance:
         return reports
 
     async def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Sequence[VerifyReport]:
-        """Walks every log's segments and returns a report per partition."""
+        """Checks every byte of the topics' logs, and returns a report of findings for each partition."""
         return await asyncio.to_thread(self._logs.verify, topics, dry_run=dry_run)
 
     async def apply_retention_unrequested(self) -> None:
-        """Deletes what retention allows, unless that is requested from outside."""
+        """Deletes the segments that retention allows, unless other programs request that."""
         if self._timers["retention"].is_own_turn():
             await self.apply_retention()
 
     async def compact_unrequested(self) -> None:
-        """Compacts the logs that are due, unless that is requested from outside."""
+        """Compacts the logs that are due, unless other programs request that."""
         if self._timers["compaction"].is_own_turn():
             await self.compact(only_due=True)
 
     async def checkpoint_high_watermarks(self, data_dir: DataDir | None = None) -> None:
-        """Writes the high watermarks of led and followed partitions, of all data directories without one."""
+        """Writes the file of high watermarks in a data directory; in all of them where it is None."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks(), data_dir)

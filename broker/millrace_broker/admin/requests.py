@@ -50,7 +50,7 @@ PARTITION_FIELDS = ("leader", "leader_epoch", "replicas")
 
 
 def parse_body(body: bytes) -> object:
-    """Returns the value that a body has. Raises InvalidRequestError where it is no JSON."""
+    """Returns the value of a JSON body. Raises InvalidRequestError where it is no JSON."""
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -59,13 +59,13 @@ def parse_body(body: bytes) -> object:
 
 
 def shown(value: object) -> str:
-    """Returns a given value as errors show it, cut where it is long."""
+    """Returns the `repr` of a given value for an error's sentence, cut to MAX_SHOWN_CHARACTERS."""
     return repr(value)[:MAX_SHOWN_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
-    """What is asked for.
+    """What a request for maintenance asks for.
 
     Attributes:
         topics: Names and patterns of topics; none for all topics.
@@ -79,12 +79,12 @@ class MaintenanceRequest:
 
     @property
     def does_everything(self) -> bool:
-        """Whether nothing is left for the broker's own timer to do."""
+        """Whether it is for all topics and no dry run, so that the broker's own timer has nothing left to do."""
         return not self.topics and not self.dry_run
 
 
 def read_request(action: Action, query: Iterable[tuple[str, str]], body: bytes) -> MaintenanceRequest:
-    """Returns the request of a query and a JSON body, either of which may be empty.
+    """Returns the maintenance request in a URL's query and a JSON body, either of which may be empty.
 
     Raises InvalidRequestError, which names the field.
     """
@@ -104,7 +104,7 @@ def read_request(action: Action, query: Iterable[tuple[str, str]], body: bytes) 
 
 
 def selected_topics(wanted: Sequence[str], known: Collection[str]) -> frozenset[str] | None:
-    """Returns the known topics that names and patterns stand for, None for all where `wanted` is empty.
+    """Returns the known topics that names and patterns match; None, which means all topics, if `wanted` is empty.
 
     A pattern may stand for no topic. Raises UnknownTopicError, which has the names that no topic has.
     """
@@ -140,14 +140,14 @@ def _truth(name: str, value: object) -> bool:
 
 
 class AdoptionRequest(NamedTuple):
-    """A topic as it is to be, each partition with its leader as the only replica in sync, and free producer ids."""
+    """The topic to make of stray logs, of whose replicas only leaders are in sync, and the first free producer id."""
 
     topic: TopicInfo
     first_free_producer_id: int
 
 
 def read_adoption(body: bytes) -> AdoptionRequest:
-    """Returns what a body asks for. Raises InvalidRequestError."""
+    """Returns the topic and producer id in a body of POST /strays/adopt. Raises InvalidRequestError."""
     fields = _fields(body, ADOPTION_FIELDS, optional={CONFIG: {}})
     topic = TopicInfo(
         _text("topic", fields["topic"]),
@@ -159,7 +159,7 @@ def read_adoption(body: bytes) -> AdoptionRequest:
 
 
 def read_first_free_producer_id(body: bytes) -> int:
-    """Returns the id from which on a broker is to give producer ids. Raises InvalidRequestError."""
+    """Returns the number in a body of POST /strays/producer-ids. Raises InvalidRequestError."""
     return _number(FIRST_FREE, _fields(body, (FIRST_FREE,))[FIRST_FREE], MAX_PRODUCER_ID)
 
 

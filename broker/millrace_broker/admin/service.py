@@ -40,7 +40,7 @@ KEY_BYTES = 32
 
 
 class Served(NamedTuple):
-    """What a broker that has started lets the endpoint serve; `listeners` has the bound address of each, by name."""
+    """The parts of a started broker that the endpoint tells of; `listeners` has the bound address of each, by name."""
 
     maintenance: LogMaintenance
     strays: StrayRequests
@@ -55,7 +55,7 @@ class Served(NamedTuple):
 
 
 class AdminService:
-    """The admin endpoint, from the first time it listens until the broker stops.
+    """The admin endpoint of a broker, from the first time it listens until the broker stops.
 
     `health` may wait for a disk, so a worker thread calls it; `state` is told beside it.
     """
@@ -84,7 +84,7 @@ class AdminService:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the endpoint has been opened."""
+        """Whether the endpoint has begun to listen."""
         return self._endpoint is not None
 
     async def listen(self) -> None:
@@ -101,7 +101,7 @@ class AdminService:
         logger.info("admin endpoint at %s://%s", "http" if context is None else "https", self._address)
 
     async def serve(self, served: Served) -> None:
-        """Serves metrics, maintenance and stray logs too, and writes the address, as the broker has started."""
+        """Serves metrics, maintenance, stray logs and the console, too; writes the address to its file."""
         assert self._endpoint is not None
         collectors = await asyncio.to_thread(_collectors, served, self._clock)
         self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served))
@@ -112,12 +112,12 @@ class AdminService:
             logger.warning("%s is not written: %s", self._address_file, error)
 
     def remove_address(self) -> None:
-        """Removes the address, also one that a broker left which was killed."""
+        """Removes the file with the address, also one left by a broker that was killed."""
         if self._fs.exists(self._address_file):
             self._fs.unlink(self._address_file)
 
     async def stop(self) -> None:
-        """Closes the endpoint once what is under way has been answered."""
+        """Closes the endpoint once the requests under way have been answered."""
         if self._endpoint is not None:
             await self._endpoint.stop()
 
@@ -152,7 +152,7 @@ class AdminService:
 
 
 def _context(properties: Mapping[str, str] | None) -> SSLContext | None:
-    """Returns the context of the endpoint's TLS; None without TLS, which loads nothing of it."""
+    """Returns the endpoint's SSL context; None without TLS, so that no module of TLS is loaded."""
     if properties is None:
         return None
     from millrace.security.tls import server_context  # noqa: PLC0415

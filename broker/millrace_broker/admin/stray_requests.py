@@ -39,7 +39,7 @@ from millrace_broker.storage import Log, LogManager, TopicPartition
 
 
 class StrayLog(NamedTuple):
-    """A stray log.
+    """A log that the cluster's metadata does not assign to its broker, and why (`reason`).
 
     Attributes:
         topic_id: The id of the topic that the log belongs to; None where none was written.
@@ -70,7 +70,7 @@ class OfflineLog(NamedTuple):
 def stray_logs(
     logs: LogManager, image: MetadataImage, broker_id: int, topics: Collection[str] | None
 ) -> list[StrayLog]:
-    """Returns the stray logs of a broker in data directories that are online; of these topics, None for all."""
+    """Returns the stray logs of a broker, in online data directories; of `topics` alone unless it is None."""
     return [
         _described(key, log, logs.topic_id(key), reason)
         for key, log in sorted(logs.logs().items())
@@ -138,14 +138,14 @@ TOPIC = "topic"
 
 
 class Response(NamedTuple):
-    """What the endpoint answers: the status of HTTP, and the fields of the JSON object in the body."""
+    """The response of the endpoint: the HTTP status, and the fields of the JSON object in its body."""
 
     status: int
     fields: Mapping[str, object]
 
 
 class StrayRequests:
-    """What one broker does for those requests.
+    """Answers the requests to one broker about stray logs.
 
     Args:
         broker_id: The id of this broker.
@@ -174,7 +174,7 @@ class StrayRequests:
         self._internal_topics = internal_topics
 
     async def describe(self, query: Mapping[str, str]) -> Response:
-        """Returns the stray logs, of the topic that the query names, else of all."""
+        """Responds with the stray logs, of the query's topic or of all, and what the broker knows of the cluster."""
         unknown = sorted(query.keys() - {TOPIC})
         if unknown:
             return Response(400, {"error": f"{unknown[0]}: unknown field, expected {TOPIC}"})
@@ -197,7 +197,7 @@ class StrayRequests:
         )
 
     async def adopt(self, body: bytes) -> Response:
-        """Adds a topic as the body says, and answers once all its partitions have leaders."""
+        """Adds the topic that the JSON body describes, and responds once all its partitions have leaders."""
 
         async def work() -> Mapping[str, object]:
             wanted = read_adoption(body)
@@ -213,7 +213,7 @@ class StrayRequests:
         return await _response(work)
 
     async def skip_producer_ids(self, body: bytes) -> Response:
-        """Gives only producer ids from a number on."""
+        """Has this broker give no producer id below the number in the body, and responds with the number."""
 
         async def work() -> Mapping[str, object]:
             first = read_first_free_producer_id(body)
@@ -224,7 +224,7 @@ class StrayRequests:
 
 
 async def _response(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
-    """Returns what the work returns, or the sentence of its error with the status that is the error's."""
+    """Responds with the fields that `work` returns, or with the status and the sentence of its error."""
     try:
         return Response(200, await work())
     except MillraceError as error:

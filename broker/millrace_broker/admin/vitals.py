@@ -18,9 +18,10 @@ REFUSAL_LASTS_MS = 30_000  # by then producers have tried again
 
 
 class Vitals:
-    """Gathers the facts; the broker sets the attributes as it starts and stops. `shards` are those of coordinators.
+    """Gathers the facts by which `health` judges; the broker sets the attributes as it starts and stops.
 
-    A refused append counts for a while, because only the next one shows whether the disk has room again.
+    `shards` are the coordinators'. A refused append counts for REFUSAL_LASTS_MS, because only the next append shows
+    whether the disk has room again.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
@@ -65,7 +66,7 @@ class Vitals:
 
 
 def _bytes_of_disk(path: str) -> tuple[int | None, int | None]:
-    """Returns the free bytes of a path's disk, and all of them."""
+    """Returns the free and the total bytes of a path's disk; None for both if the operating system does not tell."""
     try:
         usage = shutil.disk_usage(path if os.path.exists(path) else os.path.dirname(path))
     except OSError:

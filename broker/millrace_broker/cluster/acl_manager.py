@@ -54,7 +54,7 @@ class AclManager:
         return failed
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
-        """Deletes what filters find, and returns it by filter; what several find is listed with the first of them."""
+        """Deletes the bindings that filters match, and returns them by filter, each under the first one only."""
         deleted: list[list[Deleted]] = [[] for _ in filters]
         async with self._changing:
             for pattern in self._patterns(filters):
@@ -89,7 +89,7 @@ class AclManager:
 
 
 class _Removal:
-    """A change that removes what filters find on a resource; `found` has the index of each entry's first filter.
+    """A change that removes the entries of a resource that filters match; `found` has each one's first filter (index).
 
     It is called again where another broker was faster, and then finds what is there now.
     """

@@ -71,7 +71,7 @@ GROUP_KEYS: Mapping[str, ConfigKey] = {
 
 
 def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEntry]:
-    """Returns every property of a group; those that it does not have itself are the broker's."""
+    """Returns an entry for every property of a group: with its own value or, where it has none, the broker's."""
     defaults = {
         "consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
         "consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
@@ -100,7 +100,7 @@ def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
 
 
 def logger_entries(levels: LoggerLevels) -> list[ConfigEntry]:
-    """Returns the level of each logger."""
+    """Returns the level of each logger, as an entry of DescribeConfigs."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER
     return [
         ConfigEntry(ConfigKey(name=name, default=level, doc=DOC, is_dynamic=True), level, source, ())
@@ -125,7 +125,7 @@ def change_loggers(levels: LoggerLevels, operations: Iterable[Operation], *, val
 
 
 def layers_of(image: MetadataImage, broker_id: int, static: Properties) -> BrokerLayers:
-    """Returns the layers of a broker; live properties that it does not know are logged and left out."""
+    """Returns a broker's layers of configuration; live properties that it does not know are logged and left out."""
     layers = []
     for entity in (ALL_BROKERS, str(broker_id)):
         known, wrong = split_known(image.broker_configs.get(entity, {}))
@@ -161,11 +161,11 @@ class ConfigManager:
 
     @property
     def layers(self) -> BrokerLayers:
-        """The layers of this broker, which hold where a topic has no value."""
+        """This broker's layers of configuration, whose values hold where a topic has none."""
         return self._layers
 
     def set_layers(self, layers: BrokerLayers) -> None:
-        """Replaces the layers, and forgets the entries that were made of the old ones."""
+        """Replaces the layers of configuration, and forgets the topics' entries that were made of the old ones."""
         self._layers = layers
         effective = layers.effective()
         self.connection_limits = ConnectionLimits.from_properties(effective)
@@ -177,7 +177,7 @@ class ConfigManager:
         check_topic_config(self.layers, config)
 
     def topic_entries(self, config: Properties) -> list[ConfigEntry]:
-        """Returns every property of a topic that has this configuration.
+        """Returns an entry for every property of a topic whose own configuration is `config`.
 
         Most topics have one of a few configurations, so the entries are kept for the next of them.
         """
@@ -193,15 +193,15 @@ class ConfigManager:
         return self.topic_entries(self._topic_config(name))
 
     def describe_broker(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of this broker, or, for the empty name, the live ones of all.
+        """Returns every property of this broker, by its id or, for the empty name, the live ones of all brokers.
 
-        Raises InvalidRequestError.
+        Raises InvalidRequestError for the id of another broker.
         """
         entity = self._entity(name)
         return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
 
     async def alter_topic(self, name: str, alter: Alter, *, validate_only: bool) -> None:
-        """Gives a topic another configuration of its own; all other properties return to the broker's value."""
+        """Sets a topic's own configuration to what `alter` returns; other properties get the broker's value."""
         async with self._changing:
             config = alter(self._topic_config(_named(name)), TOPIC_CONFIG.keys)
             self.check_topic_config(config)
@@ -210,7 +210,7 @@ class ConfigManager:
                 await self._until(lambda image: name not in image.topics or image.topics[name].config == config, name)
 
     async def alter_broker(self, name: str, alter: Alter, *, validate_only: bool) -> None:
-        """Gives this broker or, by the empty name, all brokers another live configuration."""
+        """Sets the live configuration of this broker or, by the empty name, of all to what `alter` returns."""
         entity = self._entity(name)
         async with self._changing:
             kept = self._metadata.image.broker_configs.get(entity, {})
@@ -221,12 +221,12 @@ class ConfigManager:
                 await self._until(lambda image: image.broker_configs.get(entity) == config, f"broker {entity}")
 
     def describe_loggers(self, name: str) -> list[ConfigEntry]:
-        """Returns the level of each of this broker's loggers. Raises InvalidRequestError."""
+        """Returns the level of each logger of this broker. Raises InvalidRequestError for another broker's id."""
         self._check_is_this_broker(name)
         return logger_entries(self._loggers)
 
     def change_loggers(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """Changes the levels of this broker's loggers, until it stops."""
+        """Sets and removes levels of this broker's loggers, which hold until the broker stops."""
         self._check_is_this_broker(name)
         change_loggers(self._loggers, operations, validate_only=validate_only)
 
@@ -236,7 +236,7 @@ class ConfigManager:
         return group_entries(self._metadata.image.group_configs.get(name, {}), self._consumer_groups)
 
     async def alter_group(self, name: str, alter: Alter, *, validate_only: bool) -> None:
-        """Gives a group another configuration of its own."""
+        """Sets a group's own configuration to what `alter` returns for the one before."""
         check_group_name(name)
         async with self._changing:
             config = alter(self._metadata.image.group_configs.get(name, {}), GROUP_KEYS)

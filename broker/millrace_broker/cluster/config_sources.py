@@ -147,7 +147,7 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 def known_key(name: str) -> ConfigKey:
-    """Returns the declaration of a property that has been checked before."""
+    """Returns the declaration of a broker's property that exists, as has been checked before."""
     key = broker_key(name)
     assert key is not None, "checked before"
     return key
@@ -185,13 +185,13 @@ class ConfigEntry:
 
     @property
     def type(self) -> ConfigType:
-        """The type of its value."""
+        """The type of the property's value."""
         return self.key.type
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The layers of a broker: its properties at the start, those of all brokers, its own live ones.
+    """The layers of a broker's properties: those at its start, the live ones of all brokers, its own live ones.
 
     The live layers have only properties that are known, with a value that fits.
     """
@@ -201,7 +201,7 @@ class BrokerLayers:
     broker: Properties = field(default_factory=dict)
 
     def effective(self) -> dict[str, str]:
-        """Returns what the broker obeys; a live property replaces the same property in other units."""
+        """Returns the properties that hold; a live one replaces the same property of the start, also in other units."""
         properties = dict(self.static)
         for layer in (self.cluster, self.broker):
             for name, value in layer.items():
@@ -211,7 +211,7 @@ class BrokerLayers:
         return properties
 
     def log_defaults(self) -> dict[str, str]:
-        """Returns the properties that logs obey."""
+        """Returns the effective properties of logs, which hold where a topic has none of its own."""
         return LOG_CONFIG.known(self.effective())
 
     def broker_config(self) -> BrokerConfig:
@@ -223,7 +223,7 @@ class BrokerLayers:
         return TransactionConfig.from_properties(self.effective())
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Returns the values of a broker's property in all layers, with those of its other units."""
+        """Returns a broker's property in all layers and all units (hours, ms), the value that holds first."""
         own = override(name)
         names = [one.name for one in _UNITS.get(name, ())] or ([name] if own is None else [name, own.name])
         said = [one for source, layer in self._layers() for one in _said(layer, source, names)]
@@ -244,7 +244,7 @@ class BrokerLayers:
 
 
 def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Yields every property of a topic; those of its own that are not known are left out."""
+    """Yields an entry for every property of a topic with the own configuration `topic`, but for unknown ones."""
     known = TOPIC_CONFIG.known(topic)
     config = LogConfig.from_properties(layers.log_defaults(), known)
     for key in TOPIC_CONFIG.keys.values():
@@ -257,7 +257,7 @@ def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEnt
 
 
 def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Yields every property of a broker."""
+    """Yields an entry for every property of a broker, also for those that it has for one listener alone."""
     effective = layers.effective()
     of_listeners = (key for name in effective if override(name) is not None and (key := broker_key(name)) is not None)
     for key in (*BROKER_KEYS.values(), *of_listeners):
@@ -268,7 +268,7 @@ def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
 
 
 def cluster_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Yields the live properties of all brokers."""
+    """Yields an entry for each live property that is set for all brokers."""
     for name, text in layers.cluster.items():
         key = known_key(name)
         synonyms = tuple(one for one in layers.synonyms(name) if one.source == ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -310,7 +310,7 @@ def check_live(name: str, text: str) -> None:
 
 
 def check_keeps_no_secret(name: str) -> None:
-    """Raises InvalidConfigError for a live property whose value is a secret, as Kafka without an encoder does."""
+    """Raises InvalidConfigError for a live property whose value is a secret: the cluster keeps none of brokers."""
     own = override(name)
     key = BROKER_KEYS.get(name if own is None else own.name)
     is_refused_otherwise = own is None and name in SECURING

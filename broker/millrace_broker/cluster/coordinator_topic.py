@@ -24,9 +24,10 @@ KEYS_REMEMBERED = 16_384
 
 
 class CoordinatorTopic:
-    """One such topic; `partitions`, `replication_factor` and `config` are those that it is created with.
+    """An internal topic of coordinators; `partitions`, `replication_factor` and `config` are those of its creation.
 
-    One that is adopted has the same `config`, and no fewer `partitions` unless someone says so.
+    If it is made of stray logs (adopted), it gets the same `config`, and no fewer `partitions` unless the operator says
+    so.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class CoordinatorTopic:
         return self.name in self._metadata.image.topics
 
     def partition_of(self, key: str) -> int:
-        """Returns the partition of a key, among those that the topic has, or would have if it were created."""
+        """Returns the partition of a group or transactional id, also while the topic is yet to be created."""
         topic = self._metadata.image.topics.get(self.name)
         return partition_of(key, self.partitions if topic is None else len(topic.partitions))
 
     def locate(self, key: str) -> BrokerInfo | None:
-        """Returns the broker that leads a key's partition; None while there is no such topic.
+        """Returns the broker that leads the partition of a group or transactional id; None if there is no topic.
 
         Raises CoordinatorNotAvailableError where no live broker leads it.
         """
@@ -73,7 +74,7 @@ class CoordinatorTopic:
         return broker
 
     async def create(self, charge: Charge = uncharged) -> None:
-        """Creates the topic, unless it exists. A TopicError says why that is not possible."""
+        """Creates the topic unless it exists, if `charge` allows it. Raises a TopicError if that is not possible."""
         async with self._creation:
             if self.exists:
                 return

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoredTopic(TypedDict):
-    """A topic in the file."""
+    """A topic in `metadata.json`."""
 
     topic_id: str
     partitions: int
@@ -65,7 +65,7 @@ class StoredTopic(TypedDict):
 
 
 class Document(TypedDict):
-    """The content of the file."""
+    """The content of `metadata.json`."""
 
     version: int
     cluster_id: str
@@ -93,7 +93,7 @@ class LocalStore:
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
-        """Reads the file, or makes it.
+        """Reads `metadata.json`, or makes it where there is none.
 
         Raises StorageError where it can't be read or written; raises what `NamedCluster` raises.
         """
@@ -116,10 +116,10 @@ class LocalStore:
         return STANDALONE_ID
 
     def note_new_disks(self, broker_id: int) -> None:
-        """Does nothing: no other broker has what this one may lack."""
+        """Does nothing: there is no other broker that could have the records which this one may lack."""
 
     def register_broker(self, broker: BrokerInfo) -> None:
-        """Adds the one broker to the image."""
+        """Adds this broker, the only one, to the image, and calls `on_change`."""
         with self._lock:
             self._broker = broker
             self._on_change(self.image())
@@ -179,7 +179,7 @@ class LocalStore:
             self._replace_topics({other: fields for other, fields in self._topics.items() if other != name})
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Adds the partitions that come next, durably."""
+        """Adds partitions behind those of a topic, durably. Raises InvalidPartitionsError if others come next."""
         with self._lock:
             fields = self._known(name)
             if partitions[0].index != fields["partitions"]:
@@ -188,7 +188,7 @@ class LocalStore:
             self._replace_topics({**self._topics, name: {**fields, "partitions": count}})
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Returns whether there is a partition."""
+        """Returns whether the topic `name` has a partition of this index."""
         topic = self.image().topics.get(name)
         return topic is not None and index < len(topic.partitions)
 
@@ -212,7 +212,7 @@ class LocalStore:
             self._replace_topics({**self._topics, name: {**fields, "config": dict(config)}})
 
     def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replaces a live configuration of brokers, durably."""
+        """Replaces the live configuration of a broker, or of `ALL_BROKERS`, durably."""
         self._set_config("broker_configs", entity, config)
 
     def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
@@ -224,7 +224,7 @@ class LocalStore:
         self._set_config("client_configs", entity, config)
 
     def change_acls(self, pattern: ResourcePattern, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
-        """Replaces the access control list of a resource, durably."""
+        """Replaces the access control list of a resource by what `change` returns for it, durably."""
         with self._lock:
             before = self._acls
             after = change(before.get(pattern, frozenset()))
@@ -297,13 +297,13 @@ class LocalStore:
         self._replace(_with(self._document, "topics", topics))
 
     def _set_config(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
-        """Replaces the properties of one entity of a kind, `broker_configs` for one."""
+        """Replaces the properties of one entity in the document's field `kind`, such as `broker_configs`."""
         with self._lock:
             configs = {**cast("dict[str, dict[str, str]]", self._document.get(kind, {})), entity: dict(config)}
             self._replace(_with(self._document, kind, configs))
 
     def _replace(self, document: Document) -> None:
-        """Takes over other content and tells the listener, or restores what was there where it can't be written."""
+        """Writes another document and calls `on_change`; on failure keeps the former one, and raises StorageError."""
         before, self._document = self._document, document
         try:
             self._save()
@@ -322,7 +322,7 @@ def _new_document(cluster_id: str) -> Document:
 
 
 def _has_secrets(document: Document) -> bool:
-    """Returns whether a user has credentials, by which a password can be guessed."""
+    """Returns whether a user has SCRAM credentials, by which a password can be guessed."""
     return any(not SCRAM_HASHES.keys().isdisjoint(config) for config in document.get("client_configs", {}).values())
 
 
@@ -362,7 +362,7 @@ def _with_epochs(fields: StoredTopic, raised: Mapping[int, int]) -> StoredTopic:
 
 
 def _leader_epochs(fields: StoredTopic) -> list[int]:
-    """Returns the epoch of each partition: 0 where the file has none."""
+    """Returns the leader epoch of each partition of a stored topic: 0 where the file has none."""
     stored = [leader_epoch(one) for one in fields.get("leader_epochs", ())]
     return [*stored, *(0 for _ in range(int(fields["partitions"]) - len(stored)))]
 
@@ -385,7 +385,7 @@ NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
 
 
 def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> bool:
-    """Raises and stores the epochs that the broker begins to lead with; returns whether they are stored.
+    """Raises and stores the leader epochs with which a broker starts to lead; returns whether they are stored.
 
     A full disk does not prevent the start, as each log then writes its epoch before it grows.
     """
@@ -403,7 +403,7 @@ def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> 
 
 
 def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
-    """Returns the epoch to lead with; `stored` is that of the cluster's metadata."""
+    """Returns the leader epoch with which to lead a partition; `stored` is that of the cluster's metadata."""
     known = max(stored, history.newest_epoch)
     return known if history.is_whole else known + 1
 
@@ -423,7 +423,7 @@ def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager)
 
 
 def history_of(log: Log) -> LogHistory:
-    """Returns the history of a log that was just opened."""
+    """Returns the newest leader epoch of a log that was just opened, and whether the log is whole."""
     recovery = log.recovery
     is_whole = recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments
     return LogHistory(log.leader_epochs.newest_found, is_whole)

@@ -68,7 +68,7 @@ class MetadataCache:
         return None if endpoint is None else endpoint.address
 
     async def until_brokers_are_known(self) -> None:
-        """Waits until the controller has told of the cluster, or for `BROKERS_TIMEOUT_S`."""
+        """Waits until the image has brokers, as the controller has told them, or for `BROKERS_TIMEOUT_S`."""
         with suppress(TimeoutError):
             await self.until(lambda image: bool(image.brokers), BROKERS_TIMEOUT_S)
 
@@ -85,7 +85,7 @@ class MetadataCache:
 
 
 class DeletionLookup:
-    """Looks partitions up in the image, and those that it lacks by `has_partition`, as `MetadataStore` has it."""
+    """Finds out whether partitions are deleted: those that the image lacks by `has_partition` of `MetadataStore`."""
 
     def __init__(self, metadata: MetadataCache, has_partition: HasPartition) -> None:
         self._metadata = metadata
@@ -93,7 +93,7 @@ class DeletionLookup:
         self._asking: set[asyncio.Task[None]] = set()
 
     def ask(self, topic_partition: TopicPartition, then: Callable[[bool], None]) -> None:
-        """Calls `then` with whether a partition is deleted for sure; at once where the image has it."""
+        """Calls `then` with True if a partition is surely deleted, else False; at once where the image has it."""
         if self._metadata.partition(topic_partition) is not None:
             then(False)
             return

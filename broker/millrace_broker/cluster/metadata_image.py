@@ -36,7 +36,7 @@ SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 
 
 class OfferedFeatures(NamedTuple):
-    """The level of each feature that is offered, and the epoch of the offer."""
+    """The level of each feature that the cluster offers to clients, and the epoch by which newer offers win."""
 
     levels: Mapping[str, int]
     epoch: int
@@ -47,14 +47,14 @@ ALL_FEATURES = OfferedFeatures(SUPPORTED, 0)
 
 
 class SupportedFeatures(NamedTuple):
-    """What one broker has registered: the newest level of each feature, and its epoch."""
+    """What one broker has registered: the newest level of each feature that it has, and the broker's epoch."""
 
     levels: Mapping[str, int]
     broker_epoch: int
 
 
 def offered_features(brokers: Collection[SupportedFeatures]) -> OfferedFeatures:
-    """Returns what a cluster of these brokers offers; without a broker, what this one supports."""
+    """Returns the features that a cluster of these brokers offers; where there are none, all that this release has."""
     if not brokers:
         return ALL_FEATURES
     levels = {

@@ -45,7 +45,7 @@ from millrace_broker.storage import TopicPartition
 
 
 class TopicUpdate(NamedTuple):
-    """The partitions of one topic that a request names."""
+    """The partitions of one topic that an UpdateMetadata request names."""
 
     name: str
     topic_id: UUID
@@ -75,7 +75,7 @@ def updated_image(image: MetadataImage, update: MetadataUpdate) -> MetadataImage
 
 
 def configured_image(image: MetadataImage, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-    """Returns the image with other configurations of topics; a topic whose own has not changed is the same object."""
+    """Returns the image with these configurations of topics; a topic whose own has not changed is the same object."""
     topics = {
         name: topic if topic.config == configs.get(name, {}) else replace(topic, config=configs.get(name, {}))
         for name, topic in image.topics.items()
@@ -84,7 +84,7 @@ def configured_image(image: MetadataImage, configs: Mapping[str, Mapping[str, st
 
 
 def _merged(known: TopicInfo | None, update: TopicUpdate) -> tuple[PartitionInfo, ...]:
-    """Returns all partitions that a topic has now; another id makes it another topic, of which nothing is known."""
+    """Returns all partitions of a topic after the update; if its id is another, those known before are dropped."""
     is_known = known is not None and known.topic_id == update.topic_id
     partitions = {one.index: one for one in known.partitions} if known is not None and is_known else {}
     for one in update.partitions:
@@ -112,20 +112,20 @@ class RoleChanges(NamedTuple):
 
 
 def new_topic_configs(before: MetadataImage, after: MetadataImage) -> dict[str, Mapping[str, str]]:
-    """Returns the configurations of topics that differ, by the topics' names."""
+    """Returns the newer image's configurations of topics that differ from the older's, by topic name."""
     configs = {} if after.topic_configs is before.topic_configs else after.topic_configs
     return {name: config for name, config in configs.items() if before.topic_configs.get(name, {}) != config}
 
 
 def removed_topics(before: MetadataImage, after: MetadataImage) -> tuple[str, ...]:
-    """Returns the names of the topics that are gone; one that is the same object in both images is there."""
+    """Returns the names of the topics that the newer image does not have, or has with another id."""
     return tuple(topic.name for topic in _removed(before, after))
 
 
 def standalone_roles(
     before: MetadataImage, after: MetadataImage, broker_id: int, offline: Collection[TopicPartition] = ()
 ) -> RoleChanges:
-    """Returns what the broker of this id does to its replicas to get from one image to the next.
+    """Returns which replicas a standalone broker stops, and which partitions it leads, as the newer image says.
 
     `offline` are the partitions that it should lead and whose logs could not be opened.
     """

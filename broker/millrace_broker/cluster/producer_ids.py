@@ -25,7 +25,7 @@ Reserve = Callable[[int], range]
 
 
 class ProducerIds:
-    """Gives ids from reserved blocks.
+    """Gives producer ids, each of them once, from blocks that the cluster's store has reserved for this broker.
 
     Args:
         reserve: reserves the next block, at or above the id that it is given; blocks, so a worker thread calls it.
@@ -55,7 +55,7 @@ class ProducerIds:
 
 
 def next_block(last: bytes | None, at_least: int) -> range:
-    """Returns the block after the one that a document names, at or above `at_least`.
+    """Returns the block of ids behind the one in the document `last` (None: no block yet), at or above `at_least`.
 
     Raises StorageError for a document that can't be read, ProducerIdsExhaustedError where no block is left.
     """
@@ -66,7 +66,7 @@ def next_block(last: bytes | None, at_least: int) -> range:
 
 
 def encode_block(broker_id: int, block: range) -> bytes:
-    """Returns the document of a reserved block."""
+    """Returns the JSON document of a reserved block, `{"version":1,"broker":…,"block_start":…,"block_end":…}`."""
     fields = {
         "version": VERSION, "broker": broker_id, "block_start": str(block.start), "block_end": str(block.stop - 1),
     }  # fmt: skip

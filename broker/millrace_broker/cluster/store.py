@@ -40,13 +40,13 @@ class ClusterOfFolder(NamedTuple):
 
 
 class NamedCluster(NamedTuple):
-    """`given` is what `--cluster-id` says, None without it; `find` returns the id that the data folders have."""
+    """The cluster to make in an empty store: `given` by `--cluster-id`, or None; `find` returns the folders' own."""
 
     given: str | None = None
     find: Callable[[], ClusterOfFolder | None] = lambda: None
 
     def new_id(self, store: str) -> str:
-        """Returns the id for an empty store.
+        """Returns the id of the cluster that is made in an empty store.
 
         Raises InconsistentClusterIdError where folders have one that was not given.
         """
@@ -126,7 +126,7 @@ class MetadataStore(Protocol):
         ...
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Adds the partitions that come next.
+        """Adds partitions to a topic, behind those that it has.
 
         Raises UnknownTopicError; raises InvalidPartitionsError where another broker has added some meanwhile.
         """

@@ -54,7 +54,7 @@ class TokenManager:
         return self._secret is not None
 
     async def create(self, request: TokenRequest) -> IssuedToken:
-        """Returns a new token, once it is stored."""
+        """Returns a new token with its secret (HMAC), once it is stored."""
         secret = self._enabled()
         token = new_token(request, encode_id(uuid4()), self._clock.now_ms(), self._lifetimes)
         async with self._changing:
@@ -63,7 +63,10 @@ class TokenManager:
         return IssuedToken(token, secret.hmac(token.token_id))
 
     async def renew(self, principal: Principal, secret: bytes, period_ms: int) -> int:
-        """Returns when the token expires now; a negative period stands for delegation.token.expiry.time.ms."""
+        """Renews the token whose HMAC is `secret` for a period from now, and returns when it expires, in ms.
+
+        A negative period stands for delegation.token.expiry.time.ms.
+        """
         async with self._changing:
             token, now_ms = self._own(principal, secret), self._clock.now_ms()
             return await self._move_expiry(
@@ -71,7 +74,7 @@ class TokenManager:
             )
 
     async def expire(self, principal: Principal, secret: bytes, period_ms: int) -> int:
-        """Returns when the token expires now; a negative period removes it at once."""
+        """Ends the token whose HMAC is `secret` after a period, at once if negative; returns the expiry in ms."""
         async with self._changing:
             token, now_ms = self._own(principal, secret), self._clock.now_ms()
             if period_ms >= 0:
@@ -92,14 +95,14 @@ class TokenManager:
         ]
 
     def find(self, token_id: str) -> IssuedToken | None:
-        """Returns the token that somebody logs in with; None where there is none, or where it has expired."""
+        """Returns the token with this id, for a login; None where there is none, or where it has expired."""
         token = self._tokens().get(token_id)
         if self._secret is None or token is None or token.is_expired(self._clock.now_ms()):
             return None
         return IssuedToken(token, self._secret.hmac(token_id))
 
     async def remove_expired(self) -> None:
-        """Removes the tokens that nobody can use any more."""
+        """Removes the tokens that have expired from the store."""
         now_ms = self._clock.now_ms()
         async with self._changing:
             for token in [one for one in self._tokens().values() if one.is_expired(now_ms)]:
@@ -115,7 +118,7 @@ class TokenManager:
         return self._secret
 
     def _own(self, principal: Principal, secret: bytes) -> DelegationToken:
-        """Returns the token that a secret names, if the principal is its owner or a renewer."""
+        """Returns the token of this HMAC. Raises a DelegationTokenError unless the principal owns or renews it."""
         key, tokens = self._enabled(), self._tokens()
         self._hmacs = {token_id: self._hmacs.get(token_id) or key.hmac(token_id) for token_id in tokens}
         named = [one for one, each in self._hmacs.items() if hmac.compare_digest(each, secret)]

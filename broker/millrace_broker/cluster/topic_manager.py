@@ -35,7 +35,7 @@ Charge = Callable[[int], None]  # is told how many partitions are about to be ma
 
 
 def uncharged(partitions: int) -> None:
-    """Lets every change happen."""
+    """Does nothing: the `Charge` of changes that count for no quota."""
 
 
 class TopicManager:

@@ -69,7 +69,7 @@ def check_replication_factor(factor: int, live_brokers: int) -> None:
 
 
 def _around(racks: Racks, partitions: range, factor: int, start: int, shift: int) -> tuple[Replicas, ...]:
-    """Assigns partitions; the shift grows by one with each round of leaders that begins after the first of them."""
+    """Returns the replicas of each partition; the shift grows by one with each round of leaders that begins."""
     check_replication_factor(factor, len(racks))
     ordered = _in_turn(racks)
     rounds_before = max(partitions.start - 1, 0) // len(ordered)
@@ -82,7 +82,7 @@ def _around(racks: Racks, partitions: range, factor: int, start: int, shift: int
 
 
 def _candidates(ordered: Sequence[int], leader: int, distance: int) -> Iterator[int]:
-    """Yields the leader, and then the others again and again, from a distance to the leader on."""
+    """Yields the leader's id, and then those of the others again and again, from `distance` behind the leader on."""
     yield ordered[leader]
     others = len(ordered) - 1
     for step in count():

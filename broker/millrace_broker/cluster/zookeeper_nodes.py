@@ -54,7 +54,7 @@ def remove_old_notifications(session: ZooKeeperSession, folder: str) -> None:
 
 
 class ZooKeeperAcls:
-    """The lists of all resources; `read` is for one thread at a time, `change` for any."""
+    """The access control lists of all resources; `read` is for one thread at a time, `change` for any."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
@@ -66,7 +66,7 @@ class ZooKeeperAcls:
             self._session.ensure(path)
 
     def read(self, changed: frozenset[str] | None) -> Acls:
-        """Returns the newest lists; `changed` are the paths of nodes that changed, None stands for all."""
+        """Returns the newest access control lists; `changed` are the paths of changed nodes, None stands for all."""
         patterns = [
             ResourcePattern(resource_type, name, pattern_type)
             for folder, (resource_type, pattern_type) in paths.ACL_FOLDERS.items()
@@ -169,7 +169,7 @@ class StoredConfigs(NamedTuple):
 
 
 class ZooKeeperConfigs:
-    """Reads all configurations, again and again; for one thread at a time."""
+    """Reads all configurations from ZooKeeper, each time only those that have changed; for one thread at a time."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
@@ -226,7 +226,7 @@ class ZooKeeperConfigs:
         return configs
 
     def _read_notifications(self) -> frozenset[str]:
-        """Returns the configuration nodes that notifications name, of the notifications that were not read before."""
+        """Returns the paths of the configuration nodes that notifications name which were not read before."""
         names = sorted(self._session.children(paths.CONFIG_CHANGES, watch=True))
         fresh = [name for name in names if name > self._last_notification]
         self._last_notification = max(fresh, default=self._last_notification)

@@ -36,7 +36,7 @@ class Commit(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """One offset as the client is told it; -1 means that there is none."""
+    """One offset as OffsetFetch returns it; -1 means that none is committed."""
 
     topic_partition: TopicPartition
     offset: int = NO_OFFSET
@@ -83,7 +83,7 @@ def commit_in_transaction(
     commits: Sequence[Commit],
     producer: BatchProducer,
 ) -> asyncio.Future[Errors]:
-    """Commits offsets, as `commit` does, that count once the producer's transaction is committed (KIP-98)."""
+    """Commits offsets as `commit` does, but valid only once the producer's transaction commits (KIP-98)."""
 
     def append(shard: Shard, accepted: Sequence[Commit], then: Then) -> None:
         now_ms = shard.now_ms()
@@ -93,7 +93,7 @@ def commit_in_transaction(
 
 
 def refused(asked: Sequence[Commit], error: ErrorCode) -> asyncio.Future[Errors]:
-    """Returns the response where nothing is committed."""
+    """Returns a finished future with this error for every partition."""
     response: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
     response.set_result({one.topic_partition: error for one in asked})
     return response
@@ -152,7 +152,7 @@ def fetch(
     member_epoch: int = -1,
     require_stable: bool = False,
 ) -> tuple[ErrorCode, list[Fetched]]:
-    """Returns the error of the group, and its offsets for the partitions that are asked for, or all.
+    """Returns (error of the group, offsets) for the partitions `asked`, or for all that have an offset if it is None.
 
     Raises:
         GroupError: as in `commit`.
@@ -210,7 +210,7 @@ def delete(
 
 
 class ZooKeeperOffsets:
-    """The offsets in ZooKeeper. Its methods block, so a worker thread calls them, and may raise ZooKeeperError."""
+    """The offsets in ZooKeeper. The methods block, so a worker thread calls them, and raise ZooKeeperError."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
@@ -220,7 +220,7 @@ class ZooKeeperOffsets:
         self._session.put(paths.consumer_offset(group_id, topic, partition), str(offset).encode())
 
     def fetch(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Returns the offset, or None."""
+        """Returns a group's offset of a partition in ZooKeeper; None without one."""
         path = paths.consumer_offset(group_id, topic, partition)
         if not (data := self._session.get(path)):
             return None

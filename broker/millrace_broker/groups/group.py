@@ -28,26 +28,26 @@ NO_GENERATION = -1
 
 
 class Ticket(Protocol):
-    """The request that waits for a response, in the broker a future. A group only hands it back."""
+    """The future of a request's response. A group only hands it back, in `Respond`."""
 
     def done(self) -> bool:
         """Returns whether the request was answered, or its client is gone."""
         ...
 
     def set_result(self, result: Any, /) -> None:
-        """Sends the response."""
+        """Answers the request."""
         ...
 
 
 class JoinProtocol(NamedTuple):
-    """One assignor that a member can use, and the member's metadata for it, which the broker does not read."""
+    """An assignor that a member offers, and the member's metadata for it, which the broker passes on."""
 
     name: str
     metadata: bytes
 
 
 class Join(NamedTuple):
-    """JoinGroup. `fresh_member_id` is the id that a member without one is given."""
+    """The request JoinGroup. `fresh_member_id` is the id that a member without one is given."""
 
     ticket: Ticket
     member_id: str
@@ -64,7 +64,7 @@ class Join(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader of its group is told of it."""
+    """A member as its group's leader sees it in the response to JoinGroup."""
 
     member_id: str
     instance_id: str | None
@@ -72,7 +72,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The response to JoinGroup. Only the leader is told the members."""
+    """The response to JoinGroup. Only the leader's has the members."""
 
     error: ErrorCode
     member_id: str
@@ -85,7 +85,7 @@ class JoinResult(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """SyncGroup. Only the leader gives assignments; protocol type and name are sent from version 5 on."""
+    """The request SyncGroup. Only the leader's has assignments; protocol type and name are sent from version 5 on."""
 
     ticket: Ticket
     member_id: str
@@ -97,7 +97,7 @@ class Sync(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """Holds what the response to SyncGroup says: an error, or the member's assignment."""
+    """The response to SyncGroup: an error, or the member's assignment."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -114,14 +114,14 @@ class Leaving(NamedTuple):
 
 
 class Respond(NamedTuple):
-    """The result of the request that holds the ticket."""
+    """An effect: answer the request of this ticket."""
 
     ticket: Ticket
     result: object
 
 
 class SetTimer(NamedTuple):
-    """A timer of the group. Where it is set already, it starts from zero again, unless `restarts` is false."""
+    """An effect: start a timer of the group; one that runs starts from zero again, unless `restarts` is false."""
 
     timer: Hashable
     delay_ms: int
@@ -129,13 +129,13 @@ class SetTimer(NamedTuple):
 
 
 class CancelTimer(NamedTuple):
-    """A timer that is no longer needed."""
+    """An effect: cancel a timer of the group."""
 
     timer: Hashable
 
 
 class StoreRecords(NamedTuple):
-    """Records to append. The group gets `outcome` back and knows by it what they were for.
+    """An effect: append records, and then call `stored` with `outcome`, by which the group knows what they were for.
 
     `is_rebalance` says that they begin a new generation or epoch.
     """
@@ -146,7 +146,7 @@ class StoreRecords(NamedTuple):
 
 
 class Succession(NamedTuple):
-    """The group that has this one's name from now on, or None; `effects` are performed as the successor's."""
+    """An effect: another group, or none, takes this one's name; then perform `effects` for it."""
 
     group: Group | None
     effects: Effects = []  # noqa: RUF012  # never changed
@@ -170,13 +170,13 @@ class Committer(NamedTuple):
 
 
 class Group(Protocol):
-    """One group of any type."""
+    """A group of any type, as the shard and the coordinator use it."""
 
     group_id: str
 
     @property
     def type(self) -> str:
-        """`classic`, or the name that KIP-848 gives another type."""
+        """`classic`, or `consumer` for a group of KIP-848."""
         ...
 
     @property
@@ -200,19 +200,19 @@ class Group(Protocol):
         ...
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """Checks whether the client may commit offsets."""
+        """Returns NONE if the client may commit offsets, else the error."""
         ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks whether offsets may be fetched; a KIP-848 client names its member and epoch."""
+        """Returns NONE if offsets may be fetched, else the error; a KIP-848 client names its member and epoch."""
         ...
 
     def check_delete(self) -> ErrorCode:
-        """Checks whether the group may be deleted."""
+        """Returns NONE if the group may be deleted, else the error."""
         ...
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Checks whether offsets of topics without a subscription may be deleted."""
+        """Returns NONE if offsets of topics without a subscription may be deleted, else the error."""
         ...
 
     def is_subscribed(self, topic: str) -> bool:
@@ -220,49 +220,49 @@ class Group(Protocol):
         ...
 
     def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
-        """Returns the time from which retention counts for an offset; None while it may not expire (KIP-211)."""
+        """Returns the time from which an offset's retention counts; None while it may not expire (KIP-211)."""
         ...
 
     # Requests of members that use the classic protocol.
 
     def join(self, join: Join, now_ms: int) -> Effects:
-        """Handles JoinGroup."""
+        """Handles JoinGroup; the response goes to the ticket of the request."""
         ...
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
-        """Handles SyncGroup."""
+        """Handles SyncGroup; the response goes to the ticket of the request."""
         ...
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Handles Heartbeat."""
+        """Handles a classic member's Heartbeat; returns the error or NONE."""
         ...
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
-        """Handles LeaveGroup; returns an error for each member that it names."""
+        """Handles LeaveGroup; returns an error or NONE for each member that it names."""
         ...
 
     # What the shard tells and asks.
 
     def tombstones(self) -> list[Record]:
-        """Returns the records that remove the group."""
+        """Returns the tombstones by which the group is removed from the log."""
         ...
 
     def committed(self, committer: Committer, now_ms: int) -> Effects:
-        """Takes note that a member has committed offsets, which keeps the session of a classic member alive."""
+        """Notes that a member has committed offsets, which keeps the session of a classic member alive."""
         ...
 
     def loaded(self, now_ms: int) -> Effects:
-        """Begins every session from the start, as all records are replayed."""
+        """Starts the sessions of all members, as all records are replayed."""
         ...
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """Goes on after a `StoreRecords` of this group, which has succeeded or failed."""
+        """Goes on once the records of a `StoreRecords` are replicated, or have failed with `error`."""
         ...
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
-        """Handles a timer of this group that has run out."""
+        """Does what follows when a timer of this group has run out."""
         ...
 
     def unloaded(self, error: ErrorCode) -> Effects:
-        """Refuses all requests that wait, as the group is deleted, replaced, or led by another broker now."""
+        """Answers all waiting requests with the error, as the group is deleted, replaced, or led by another broker."""
         ...

@@ -41,7 +41,7 @@ from millrace_broker.storage import TopicPartition
 
 
 def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
-    """Replays a commit or its tombstone. A group that only keeps offsets has no other record."""
+    """Takes in a committed offset's record or tombstone; a group that only keeps offsets has no other record."""
     offset_key = read_offset_key(key)
     if value is None:
         shard.offsets.remove(offset_key)
@@ -51,7 +51,7 @@ def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
 
 
 def replay_group(shard: Shard, key: bytes, value: bytes | None) -> None:
-    """Replays a classic group or its tombstone, after which the group only keeps offsets, if it has any."""
+    """Takes in a classic group's record; after a tombstone, only the group's offsets are kept, if it has any."""
     group_id = read_group_key(key)
     if value is None:
         shard.groups.pop(group_id, None)
@@ -62,7 +62,7 @@ def replay_group(shard: Shard, key: bytes, value: bytes | None) -> None:
 
 
 def simple_group(shard: Shard, group_id: str) -> None:
-    """Makes a group that only keeps offsets, unless there is a group."""
+    """Makes a group that only keeps offsets, unless there is a group with this id."""
     if group_id not in shard.groups:
         shard.groups[group_id] = ClassicGroup(group_id, shard.config, shard.now_ms())
 
@@ -74,7 +74,7 @@ REPLAYERS: dict[int, Replay] = {
 
 
 def _topic_config(config: GroupConfig) -> dict[str, str]:
-    """Returns the topic's own properties, those of Kafka but for `compression.type=producer`, which is the default."""
+    """Returns the properties of `__consumer_offsets`: Kafka's, but for `compression.type=producer`, the default."""
     return {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)}
 
 
@@ -82,7 +82,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
-    """The groups of this broker.
+    """Coordinates the groups whose partitions of `__consumer_offsets` this broker leads.
 
     Args:
         config: the properties of groups.
@@ -130,7 +130,7 @@ class GroupCoordinator:
         )
 
     def shard(self, group_id: str) -> Shard:
-        """Returns the shard that a group belongs to.
+        """Returns the shard (the state of a led partition of `__consumer_offsets`) that a group belongs to.
 
         Raises:
             InvalidGroupIdError: the group id is too long to be stored.
@@ -177,12 +177,12 @@ class GroupCoordinator:
     # Transactions.
 
     def is_loading(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a partition is led here but can't take a marker yet, as its replay would miss it."""
+        """Returns whether a partition is led here and being loaded: its replay would miss a marker written now."""
         shard = self.led.find(topic_partition)
         return shard is not None and not shard.is_loaded
 
     def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
-        """Lets the offsets of a producer's transaction count, if the partition with its marker is one of the topic."""
+        """Makes a transaction's offsets valid, or drops them, if the partition with the marker is the topic's."""
         shard = self.led.find(topic_partition)
         if shard is not None:
             shard.end_transaction(producer_id, is_commit=is_commit)
@@ -190,7 +190,7 @@ class GroupCoordinator:
     # Housekeeping.
 
     async def expire_offsets(self) -> int:
-        """Forgets offsets whose retention is over, and groups that are left with nothing; returns how many offsets."""
+        """Removes offsets whose retention is over, and groups that have nothing else; returns how many offsets."""
         count = 0
         for shard in self.led.loaded():
             for group in tuple(shard.groups.values()):
@@ -215,7 +215,7 @@ class GroupCoordinator:
             logger.info("group %s: %d offsets have expired", group.group_id, offsets)
 
     def topics_deleted(self, names: Collection[str]) -> None:
-        """Forgets the offsets of deleted topics, those of open transactions too."""
+        """Removes the offsets of deleted topics, also those that open transactions have committed."""
         for shard in self.led.all():
             shard.topics_deleted(names)
 
@@ -248,7 +248,7 @@ def list_groups(
 
 
 def delete_group(coordinator: GroupCoordinator, group_id: str) -> asyncio.Future[ErrorCode]:
-    """Deletes a group without members, and its offsets; the future gets the error.
+    """Deletes a group without members, and its offsets; the future gets the error or NONE.
 
     Raises:
         GroupError: the group is led elsewhere or still being loaded.

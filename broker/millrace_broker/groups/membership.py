@@ -19,7 +19,7 @@ MAX_NAME_BYTES = MAX_STRING_BYTES - 64  # a member id is a client's or an instan
 
 
 def join(coordinator: GroupCoordinator, group_id: str, request: Join) -> None:
-    """Handles JoinGroup. Where there is no group, a new member makes a classic one."""
+    """Handles JoinGroup; the response goes to its ticket. Where there is no group, a new member makes a classic one."""
     try:
         error = _join(coordinator, group_id, request)
     except GroupError as refused:
@@ -47,13 +47,13 @@ def _join(coordinator: GroupCoordinator, group_id: str, request: Join) -> ErrorC
 
 
 def _names(request: Join) -> list[str]:
-    """Returns the texts that are stored of a member."""
+    """Returns the texts of a JoinGroup that are stored, whose lengths are limited."""
     protocols = [protocol.name for protocol in request.protocols]
     return [request.protocol_type, request.client_id, request.instance_id or "", *protocols]
 
 
 def sync(coordinator: GroupCoordinator, group_id: str, request: Sync) -> None:
-    """Handles SyncGroup."""
+    """Handles SyncGroup; the response goes to the ticket of the request."""
     try:
         shard, group = _find(coordinator, group_id)
     except GroupError as refused:
@@ -71,7 +71,7 @@ def sync(coordinator: GroupCoordinator, group_id: str, request: Sync) -> None:
 def heartbeat(
     coordinator: GroupCoordinator, group_id: str, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Handles Heartbeat and returns the error; there is none while the group is being loaded."""
+    """Handles Heartbeat; returns the error or NONE, which it is while the group is being loaded."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     try:
@@ -87,7 +87,7 @@ def heartbeat(
 
 
 def leave(coordinator: GroupCoordinator, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
-    """Handles LeaveGroup; returns an error for each member.
+    """Handles LeaveGroup; returns an error or NONE for each member.
 
     Raises:
         GroupError: the group is led elsewhere or still being loaded.

@@ -23,7 +23,7 @@ TopicOffsets = Mapping[str, Mapping[int, CommittedOffset]]
 
 
 class Offsets:
-    """Offsets by group, topic and partition."""
+    """The committed offsets of a shard, by group, topic and partition, and which of them are about to change."""
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
@@ -31,15 +31,15 @@ class Offsets:
         self.count = 0
 
     def get(self, key: OffsetKey) -> CommittedOffset | None:
-        """Returns the committed offset, or None."""
+        """Returns the committed offset; None without one."""
         return self._by_group.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
 
     def of_group(self, group_id: str) -> TopicOffsets:
-        """Returns all offsets of a group."""
+        """Returns all offsets of a group, by topic and partition."""
         return self._by_group.get(group_id, {})
 
     def all(self) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
-        """Yields all offsets with their keys, while others may change them."""
+        """Yields (key, offset) of all offsets; other threads may change them meanwhile."""
         for group_id, topics in tuple(self._by_group.items()):
             for topic, partitions in tuple(topics.items()):
                 for partition, committed in tuple(partitions.items()):
@@ -51,7 +51,7 @@ class Offsets:
         return [OffsetKey(group_id, topic, partition) for topic, partitions in topics for partition in partitions]
 
     def keys_of_topics(self, names: Collection[str]) -> list[OffsetKey]:
-        """Returns the keys of all groups for some topics."""
+        """Returns the keys of all groups' offsets for some topics."""
         return [
             OffsetKey(group_id, topic, partition)
             for group_id, topics in self._by_group.items()
@@ -60,7 +60,7 @@ class Offsets:
         ]
 
     def put(self, key: OffsetKey, committed: CommittedOffset) -> None:
-        """Notes the newest committed offset of a partition."""
+        """Sets the newest committed offset of a partition."""
         partitions = self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})
         self.count += key.partition not in partitions
         partitions[key.partition] = committed
@@ -78,22 +78,22 @@ class Offsets:
             del self._by_group[key.group_id]
 
     def begin(self, key: OffsetKey) -> None:
-        """Takes note that a newer offset is on its way."""
+        """Marks an offset as pending: a newer one is being stored, or is in an open transaction."""
         self._pending[key] += 1
 
     def end(self, key: OffsetKey) -> None:
-        """Takes note that an offset on its way has arrived, or has failed to."""
+        """Undoes one `begin`, as the newer offset is stored or was given up."""
         self._pending[key] -= 1
         if not self._pending[key]:
             del self._pending[key]
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Returns whether a newer offset is on its way."""
+        """Returns whether a newer offset is being stored or is in an open transaction."""
         return key in self._pending
 
 
 def expired(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -> list[OffsetKey]:
-    """Returns the offsets of a group that have expired, by the rules of KIP-211.
+    """Returns the keys of a group's offsets that have expired, by the rules of KIP-211.
 
     An offset with its own expiry expires at that time. Others expire when retention has passed since the group became
     empty or, where there is no such time, since the commit. Pending offsets stay, and those of subscribed topics.
@@ -114,14 +114,14 @@ def expired(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -
 
 
 class _Pending(NamedTuple):
-    """A record, and its place in the order of those of all transactions."""
+    """A record of an open transaction, and its place in the order of those of all transactions."""
 
     order: int
     record: Record
 
 
 class TransactionalOffsets:
-    """Records by producer id and key; `offsets` learns which are pending."""
+    """The offset records of open transactions, by producer id and key; marks their keys pending in `offsets`."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -141,7 +141,7 @@ class TransactionalOffsets:
         pending[key] = _Pending(next(self._order), record)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[Record]:
-        """Ends a transaction; returns the records that count from now on."""
+        """Ends a producer's transaction; returns the records that are valid now, none after an abort."""
         ended = self._by_producer.get(producer_id, {}).copy()
         for key, one in ended.items():
             self._forget(producer_id, key)
@@ -150,7 +150,7 @@ class TransactionalOffsets:
         return [one.record for one in ended.values()] if is_commit else []
 
     def supersede(self, key: OffsetKey, before: int | None = None) -> None:
-        """Forgets the records of a key, or those before a place in the order, as a newer record counts."""
+        """Drops the records of a key (those before a place in the order, if given), as a newer one is valid."""
         for producer_id in tuple(self._producers.get(key, ())):
             if before is None or self._by_producer[producer_id][key].order < before:
                 self._forget(producer_id, key)
@@ -166,9 +166,9 @@ class TransactionalOffsets:
             del self._producers[key]
 
     def keys_of(self, group_id: str) -> list[OffsetKey]:
-        """Returns all pending keys of a group."""
+        """Returns all keys of a group in open transactions."""
         return [key for pending in self._by_producer.values() for key in pending if key.group_id == group_id]
 
     def keys_of_topics(self, names: Collection[str]) -> list[OffsetKey]:
-        """Returns the pending keys of all groups for some topics."""
+        """Returns the keys of all groups in open transactions for some topics."""
         return [key for pending in self._by_producer.values() for key in pending if key.topic in names]

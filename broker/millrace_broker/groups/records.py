@@ -40,14 +40,14 @@ RECORD_OVERHEAD_BYTES = 24  # of a record in a batch, its key and value left out
 
 
 class Record(NamedTuple):
-    """A key and its newest value; None removes it."""
+    """A record of `__consumer_offsets`: a key and its newest value, None for a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 def portions(to_append: Sequence[Record], batch_bytes: int) -> Iterator[slice]:
-    """Yields slices of neighbours that fit into one batch; a record that does not fit is alone."""
+    """Yields slices of the records that each fit into one batch of `batch_bytes`; a larger record is alone."""
     start = size_bytes = 0
     for index, (key, value) in enumerate(to_append):
         record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
@@ -68,7 +68,7 @@ class OffsetKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that a group has committed. Only clients before OffsetCommit v5 give it an expiry."""
+    """An offset that a group has committed, with its own expiry only from clients before OffsetCommit v5."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -78,7 +78,7 @@ class CommittedOffset(NamedTuple):
 
 
 class StoredMember(NamedTuple):
-    """One stored member; the subscription is its metadata for the group's protocol."""
+    """A member in a classic group's record; the subscription is its metadata for the group's protocol."""
 
     member_id: str
     instance_id: str | None
@@ -102,19 +102,19 @@ class StoredGroup(NamedTuple):
 
 
 def fits(text: str, limit_bytes: int = MAX_STRING_BYTES) -> bool:
-    """Returns whether a text can be stored; requests of the newest versions may have longer ones."""
+    """Returns whether a text is short enough to be stored; requests of the newest versions may have longer ones."""
     return len(text) <= limit_bytes // 4 or len(text.encode()) <= limit_bytes
 
 
 def key_version(key: bytes) -> int:
-    """Returns the version of a key, which says what kind of record it is; raises CorruptRecordError without one."""
+    """Returns a key's version, which tells the kind of record; raises CorruptRecordError for a key without one."""
     if len(key) < INT16.size:
         raise CorruptRecordError(f"a key of {len(key)} bytes has no version")
     return int(INT16.unpack_from(key)[0])
 
 
 def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
-    """Returns the record of a committed offset; None removes it."""
+    """Returns the record of a committed offset; a tombstone for None."""
     out = Encoder(flexible=False)
     out.int16(OFFSET_KEY_VERSION)
     out.string(key.group_id)
@@ -124,7 +124,7 @@ def offset_record(key: OffsetKey, committed: CommittedOffset | None) -> Record:
 
 
 def group_record(group_id: str, group: StoredGroup | None) -> Record:
-    """Returns the record of a classic group; None removes it."""
+    """Returns the record of a classic group; a tombstone for None."""
     out = Encoder(flexible=False)
     out.int16(GROUP_KEY_VERSION)
     out.string(group_id)
@@ -132,18 +132,18 @@ def group_record(group_id: str, group: StoredGroup | None) -> Record:
 
 
 def read_offset_key(key: bytes) -> OffsetKey:
-    """Reads the key of an offset; raises CorruptRecordError for other bytes."""
+    """Returns the group, topic and partition in a key; raises CorruptRecordError for other bytes."""
     decoder = Decoder(key, INT16.size)
     return OffsetKey(decoder.string(), decoder.string(), decoder.int32())
 
 
 def read_group_key(key: bytes) -> str:
-    """Reads the key of a classic group and returns its id; raises CorruptRecordError for other bytes."""
+    """Returns the group id in the key of a classic group; raises CorruptRecordError for other bytes."""
     return Decoder(key, INT16.size).string()
 
 
 def read_offset_value(value: bytes) -> CommittedOffset:
-    """Reads versions 0 to 4; raises CorruptRecordError for other bytes."""
+    """Returns the offset in a value of version 0 to 4; raises CorruptRecordError for other bytes."""
     version, decoder = _value_of(value)
     offset = decoder.int64()
     leader_epoch = decoder.int32() if version >= 3 else NO_LEADER_EPOCH
@@ -155,7 +155,7 @@ def read_offset_value(value: bytes) -> CommittedOffset:
 
 
 def read_group_value(value: bytes) -> StoredGroup:
-    """Reads versions 0 to 4; raises CorruptRecordError for other bytes."""
+    """Returns the group in a value of version 0 to 4; raises CorruptRecordError for other bytes."""
     version, decoder = _value_of(value)
     protocol_type, generation = decoder.string(), decoder.int32()
     protocol_name, leader = decoder.nullable_string(), decoder.nullable_string()

@@ -50,7 +50,7 @@ STORE_ERRORS = {
 
 
 class Shard:
-    """One led partition of `__consumer_offsets`."""
+    """The groups and offsets in one led partition of `__consumer_offsets`: does what each `Group` decides."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Shard:
         self._deleted_topics: set[str] = set()  # while this was loaded
 
     def now_ms(self) -> int:
-        """Returns the time of the wall clock, which timestamps in records have."""
+        """Returns the wall clock's time in milliseconds, which records get as timestamps."""
         return self._clock.now_ms()
 
     # Effects.
 
     def perform(self, group: Group, effects: Effects) -> None:
-        """Performs the effects that a group returns, and those that follow from them."""
+        """Carries out the effects that a method of a group has returned, and those that follow from them."""
         for effect in effects:
             match effect:
                 case Respond(ticket, result):
@@ -141,7 +141,7 @@ class Shard:
         """Appends records as one batch, with a producer as part of its transaction.
 
         `then` gets NONE once the in-sync replicas have the batch, which is at once where there is one replica, or an
-        error of groups.
+        error that group requests can be answered with.
         """
         now_ms = self.now_ms()
         batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
@@ -163,7 +163,7 @@ class Shard:
     def commit_in_transaction(
         self, producer: BatchProducer, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then
     ) -> None:
-        """Appends offsets that count once the producer's transaction is committed."""
+        """Appends offsets that become valid when the producer's transaction commits; `then` gets NONE or the error."""
         for key, _ in commits:
             self.offsets.begin(key)
         to_append = [records.offset_record(key, committed) for key, committed in commits]
@@ -179,12 +179,12 @@ class Shard:
         self.append(to_append, replicated, producer)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Lets the offsets of a producer's transaction, which has its marker, count, or forgets them."""
+        """Makes the offsets of a producer's transaction, which has its marker, valid, or drops them after an abort."""
         for record in self.transactional.end(producer_id, is_commit=is_commit):
             self._replay_record(record.key, record.value)
 
     def commit(self, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then) -> None:
-        """Appends offsets, which count once the in-sync replicas have them."""
+        """Appends offsets, which are valid once the in-sync replicas have them; `then` gets NONE or the error."""
         for key, _ in commits:
             self.offsets.begin(key)
 
@@ -200,7 +200,7 @@ class Shard:
         self.append([records.offset_record(key, committed) for key, committed in commits], replicated)
 
     def forget(self, keys: Sequence[OffsetKey], group: Group | None, then: Then) -> None:
-        """Appends tombstones of offsets, and of the group if it is to go too, and forgets these.
+        """Appends tombstones of offsets, and of the group unless it is None, and removes these from memory.
 
         They may need several batches: `then` gets the first error once all were tried.
         """
@@ -226,7 +226,7 @@ class Shard:
             then(ErrorCode.NONE)
 
     def topics_deleted(self, names: Collection[str]) -> None:
-        """Forgets the offsets of deleted topics; while the shard is being loaded, as soon as it is."""
+        """Removes the offsets of deleted topics; if the shard is being loaded, once that is done."""
         if not self.is_loaded:
             self._deleted_topics.update(names)
             return
@@ -247,12 +247,12 @@ class Shard:
 
     @property
     def _batch_bytes(self) -> int:
-        """The bytes of records that one batch may have."""
+        """The most bytes of records that one batch may have."""
         partition = self._replicas.partitions.get(self.topic_partition)
         return MAX_INT if partition is None else partition.log.config.max_message_bytes - HEADER_BYTES
 
     def drop(self, group: Group, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Removes a group; requests that wait in it are answered with the error."""
+        """Removes a group from memory; its waiting requests are answered with the error."""
         if self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
         self.perform(group, group.unloaded(error))
@@ -260,7 +260,7 @@ class Shard:
     # Reading.
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Replays the records of a batch, or the end of a transaction."""
+        """Takes in a batch as the partition's log is read: records, or the marker that ends a transaction."""
         if header.is_control:
             marker = decode_marker(header, batch)
             if marker is not None:
@@ -290,14 +290,14 @@ class Shard:
             logger.exception("%s: a record of key %r is skipped", self.topic_partition, key)
 
     def loaded(self) -> None:
-        """Starts the sessions of all groups, as every record is replayed."""
+        """Begins to serve, as all records are replayed, and starts the sessions of all groups."""
         self.is_loaded = True
         for group in tuple(self.groups.values()):
             self.perform(group, group.loaded(self.now_ms()))
         self.topics_deleted(self._deleted_topics)
 
     def close(self) -> None:
-        """Gives up the partition: answers all requests that wait, and stops the timers."""
+        """Stops serving, as this broker leads the partition no longer: answers waiting requests, stops timers."""
         self.is_closed = True
         for group in tuple(self.groups.values()) if self.is_loaded else ():
             self.drop(group, ErrorCode.NOT_COORDINATOR)

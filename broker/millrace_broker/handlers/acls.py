@@ -58,14 +58,14 @@ DELETE_GUARD = Guard(ApiKey.DELETE_ACLS, AclOperation.ALTER, ResourceType.CLUSTE
 
 
 def _check_access(guard: Guard, services: Services, request: Request) -> None:
-    """Raises an AuthorizationError for a client that may not, and SecurityDisabledError without an authorizer."""
+    """Raises an AuthorizationError where the guard denies the client, SecurityDisabledError without an authorizer."""
     guard.check(services, request.session)
     if services.authorizer is None:
         raise SecurityDisabledError("No Authorizer is configured on the broker: see authorizer.class.name")
 
 
 def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Returns the filter in a request; raises InvalidRequestError for an unknown element."""
+    """Returns the filter that a request asks with; raises InvalidRequestError for a number that is no known element."""
     try:
         wanted = AclFilter(
             ResourceType(asked.resource_type_filter),
@@ -84,7 +84,7 @@ def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def describe_acls(services: Services, request: Request) -> Reply:
-    """Returns the entries that are found, by resource."""
+    """Responds to DescribeAcls with the ACL entries that match the request's filter, grouped by resource."""
     asked = DESCRIBE_ACLS.decode_request(request.version, request.body)
     fields: DescribeAclsResponseFields = {
         "throttle_time": 0,
@@ -122,7 +122,7 @@ def _found(services: Services, asked: DescribeAclsRequest) -> list[DescribeAclsR
 
 
 def create_acls(services: Services, request: Request) -> Reply:
-    """Adds each entry, and answers once this broker obeys them."""
+    """Adds the ACL entries of a CreateAcls request; responds once this broker applies them."""
     creations = CREATE_ACLS.decode_request(request.version, request.body).creations
     try:
         _check_access(CREATE_GUARD, services, request)
@@ -151,7 +151,7 @@ def _created(services: Services, version: int, outcomes: Sequence[MillraceError 
 
 
 def _binding(asked: AclCreation) -> AclBinding | MillraceError:
-    """Returns the entry, or the error of one that can't be created."""
+    """Returns the ACL entry that a request asks to create, or the error where that entry can't be created."""
     try:
         pattern = ResourcePattern(
             ResourceType(asked.resource_type), asked.resource_name, PatternType(asked.resource_pattern_type)
@@ -180,7 +180,7 @@ def _binding(asked: AclCreation) -> AclBinding | MillraceError:
 
 
 def delete_acls(services: Services, request: Request) -> Reply:
-    """Deletes what is found, and answers once this broker has forgotten it."""
+    """Deletes the ACL entries that the request's filters match; responds once this broker no longer applies them."""
     asked = DELETE_ACLS.decode_request(request.version, request.body).filters
     try:
         _check_access(DELETE_GUARD, services, request)

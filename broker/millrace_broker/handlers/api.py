@@ -83,13 +83,13 @@ Outcome = TypeVar("Outcome")
 
 
 class InOrder(Generic[Outcome]):
-    """Work that goes on one piece at a time for each key, in the order in which it came."""
+    """Queues of work, one for each key: work of a key runs one piece at a time, in the order of the `put` calls."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, asyncio.Task[Outcome]] = {}
 
     def is_busy(self, key: Hashable) -> bool:
-        """Returns whether work of this key goes on or waits, so that what comes now has to wait too."""
+        """Returns whether earlier work of this key still runs or waits, so that new work would wait behind it."""
         return key in self._last
 
     async def until_idle(self, key: Hashable) -> None:
@@ -98,7 +98,7 @@ class InOrder(Generic[Outcome]):
             await asyncio.wait((last,))
 
     def put(self, key: Hashable, work: Callable[[], Coroutine[object, object, Outcome]]) -> asyncio.Task[Outcome]:
-        """Begins the work once all earlier work of the key has ended, in whatever way."""
+        """Returns the task of `work`, which begins once all earlier work of the key has ended, be it by an error."""
         task = asyncio.create_task(_after(self._last.get(key), work))
         self._last[key] = task
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -118,7 +118,7 @@ async def _after(
 
 
 class Throttled(NamedTuple):
-    """A response, and for how long the client is throttled by what its handler has found."""
+    """The parts of a response, and for how long its client is throttled, as the handler found a quota exceeded."""
 
     parts: Parts
     throttle_ms: int
@@ -135,7 +135,7 @@ Responses = list[Reply | WireError]
 
 
 class InTurns(NamedTuple):
-    """What a handler returns for a small request that takes long: the work that is to be done in turns."""
+    """A handler's result where the reply takes long to make: `work` runs in turns, between which others are served."""
 
     work: Callable[[], Reply]
 
@@ -152,7 +152,7 @@ class Request(NamedTuple):
     session: ClientSession = ClientSession()
 
     def without_body(self) -> Request:
-        """Returns what a handler may keep of the request while its response waits."""
+        """Returns the request without its body, whose bytes are valid only while the handler runs."""
         return self._replace(body=NO_BODY)
 
 
@@ -167,10 +167,10 @@ AUTHORIZATION_ERRORS: Mapping[ResourceType, type[MillraceError]] = {
 
 
 class Guard(NamedTuple):
-    """An operation that the client of an API needs to be allowed to do.
+    """The right that the client of an API needs: to do `operation` on a resource of `resource_type`.
 
-    With `is_silent` a denial is not written to the audit log: another guard may permit the request, or what is denied
-    is only left out of the response.
+    With `is_silent` a denial is not written to the audit log: another guard may permit the request, or the denied
+    resource is only left out of the response.
     """
 
     api: ApiKey
@@ -179,7 +179,7 @@ class Guard(NamedTuple):
     is_silent: bool = False
 
     def permits(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> bool:
-        """Returns whether the client may do it on the resource of this name; it may where there is no authorizer."""
+        """Returns whether the client may do the operation on the resource `name`; True where there is no authorizer."""
         pause()
         access = services.authorizer
         return access is None or access.permits(
@@ -187,17 +187,17 @@ class Guard(NamedTuple):
         )
 
     def permits_on_any(self, services: Services, session: ClientSession) -> bool:
-        """Returns whether the client may do it on any resource of the type."""
+        """Returns whether the client may do the operation on at least one resource of the guard's type."""
         access = services.authorizer
         return access is None or access.permits_on_any(session, self.operation, self.resource_type, self.api.name)
 
     def check(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> None:
-        """Raises the AuthorizationError of the type where the client may not do it."""
+        """Raises the AuthorizationError of the resource type where the client may not do the operation on `name`."""
         if not self.permits(services, session, name):
             raise self.denied()
 
     def denied(self) -> MillraceError:
-        """Returns the AuthorizationError of the type, which does not tell whether the resource exists."""
+        """Returns the AuthorizationError of the resource type; its message does not tell whether a resource exists."""
         return AUTHORIZATION_ERRORS[self.resource_type]("Authorization failed.")
 
     @property
@@ -210,7 +210,7 @@ UNGUARDED: tuple[Guard, ...] = ()
 
 
 class Api(NamedTuple):
-    """A served API; `refuses` says in docs/protocol.md which of its requests are refused, with which error."""
+    """An API with its versions and its handler; docs/protocol.md has `refuses`: which requests get which error."""
 
     key: ApiKey
     versions: VersionRange
@@ -286,7 +286,7 @@ OPERATIONS = {
 def authorized_operations(
     services: Services, session: ClientSession, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> int:
-    """Returns the bits of what a client may do on a resource."""
+    """Returns the operations that a client may do on a resource, as bits at the ACL operations' numbers (KIP-430)."""
     operations = OPERATIONS[resource_type]
     if services.authorizer is not None:
         operations = services.authorizer.operations(session, operations, resource_type, name)

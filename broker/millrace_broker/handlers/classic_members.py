@@ -49,7 +49,7 @@ LEAVE_GUARD = Guard(ApiKey.LEAVE_GROUP, AclOperation.READ, ResourceType.GROUP)
 
 
 def join(services: Services, request: Request) -> Reply:
-    """Lets a member join, and answers once the rebalance is complete."""
+    """Handles JoinGroup: lets a member join its group, and responds once the rebalance is complete."""
     message = JOIN_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
     reply = respond_once_known(ticket, partial(_joined, services, request.version))
@@ -108,7 +108,7 @@ def _joined(services: Services, version: int, result: JoinResult) -> Parts:
 
 
 def sync(services: Services, request: Request) -> Reply:
-    """Takes the leader's assignments, and answers each member's own once they are there."""
+    """Handles SyncGroup: takes the assignments from the group's leader, and responds to each member with its own."""
     message = SYNC_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
     sync = Sync(
@@ -142,7 +142,7 @@ def _synced(services: Services, version: int, result: SyncResult) -> Parts:
 
 
 def heartbeat(services: Services, request: Request) -> Reply:
-    """Notes that a member is alive, and answers whether its group rebalances."""
+    """Handles Heartbeat: notes that a member is alive; the response's error says whether its group rebalances."""
     message = HEARTBEAT.decode_request(request.version, request.body)
     if HEARTBEAT_GUARD.permits(services, request.session, message.group_id):
         error = membership.heartbeat(
@@ -159,7 +159,7 @@ def heartbeat(services: Services, request: Request) -> Reply:
 
 
 def leave(services: Services, request: Request) -> Reply:
-    """Removes members from their group."""
+    """Handles LeaveGroup: removes members from their group; from v3 on each has its own error in the response."""
     message = LEAVE_GROUP.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_MEMBERS:
         leaving = [Leaving(one.member_id, one.group_instance_id, one.reason) for one in each(message.members)]

@@ -32,7 +32,7 @@ ALTER_GUARD = Guard(ApiKey.ALTER_CLIENT_QUOTAS, AclOperation.ALTER_CONFIGS, Reso
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Returns the entities that the filter finds, or its error."""
+    """Responds to DescribeClientQuotas with the entities that the filter matches and their quotas, or with an error."""
     message = DESCRIBE_CLIENT_QUOTAS.decode_request(request.version, request.body)
     components = [Component(one.entity_type, one.match_type, one.match) for one in each(message.components)]
     fields: DescribeClientQuotasResponseFields = {
@@ -59,7 +59,7 @@ def _entry(one: EntityQuotas) -> EntityQuotasFields:
 
 
 def alter(services: Services, request: Request) -> Reply:
-    """Alters the quotas of each entity."""
+    """Handles AlterClientQuotas: alters the quotas of each entity, which has its own error in the response."""
     message = ALTER_CLIENT_QUOTAS.decode_request(request.version, request.body)
     denied = None if ALTER_GUARD.permits(services, request.session) else ALTER_GUARD.denied()
     return later(_alter_each(services, request.version, message, denied))

@@ -100,7 +100,7 @@ def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFie
 
 
 class Cursor(NamedTuple):
-    """A place in the sequence of all partitions."""
+    """The topic and the partition with which a page begins, in the order of topic names and partition numbers."""
 
     topic: str
     partition: int
@@ -110,14 +110,14 @@ Place = tuple[str, int, int]  # a topic's name and its partitions, [first, end)
 
 
 class Page(NamedTuple):
-    """The partitions of each topic, and where the next page begins."""
+    """The partitions of each topic of a page, and the cursor of the next page; None after the last page."""
 
     topics: list[Place]
     next: Cursor | None
 
 
 def describe_topic_partitions(services: Services, request: Request) -> InTurns:
-    """Describes one page of topics, which may be long."""
+    """Responds to DescribeTopicPartitions with one page of partitions; it is made in turns, as it may be long."""
     message = DESCRIBE_TOPIC_PARTITIONS.decode_request(request.version, request.body)
     return InTurns(lambda: _page_of(services, request.without_body(), message))
 
@@ -150,9 +150,9 @@ def _page_of(services: Services, request: Request, message: DescribeTopicPartiti
 
 
 def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:
-    """Returns the page that begins at the cursor.
+    """Returns the page of at most `limit` partitions that begins at the cursor.
 
-    `topics` are (name, number of partitions), sorted; a topic that does not exist has none.
+    `topics` are (name, number of partitions), sorted; a topic that does not exist has 0 partitions.
     """
     page: list[Place] = []
     for name, count in each(topics):

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """The resource types that are served, by the protocol's numbers."""
+    """The types of resources that have a configuration here, by the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -68,7 +68,7 @@ ResourceT = TypeVar("ResourceT", bound="Resource")
 
 
 class ConfigGuards(NamedTuple):
-    """What a client needs for the configuration of brokers, of topics, and of groups."""
+    """The guards of one API for the configurations of brokers and their loggers, of topics, and of groups."""
 
     cluster: Guard
     topic: Guard
@@ -76,12 +76,12 @@ class ConfigGuards(NamedTuple):
 
     @classmethod
     def of(cls, api: ApiKey, operation: AclOperation) -> ConfigGuards:
-        """Returns the guards of an API."""
+        """Returns the guards of an API, which need the same operation on the cluster, on a topic or on a group."""
         types = (acls.ResourceType.CLUSTER, acls.ResourceType.TOPIC, acls.ResourceType.GROUP)
         return cls(*(Guard(api, operation, one) for one in types))
 
     def check(self, services: Services, session: ClientSession, resource: Resource) -> None:
-        """Raises an AuthorizationError where the client may not do to the configuration what it asks for."""
+        """Raises an AuthorizationError where the client may not do the operation on the resource's configuration."""
         match resource.resource_type:
             case ResourceType.TOPIC:
                 self.topic.check(services, session, resource.resource_name)
@@ -102,7 +102,7 @@ LIST_GUARD = Guard(ApiKey.LIST_CONFIG_RESOURCES, AclOperation.DESCRIBE_CONFIGS, 
 
 
 def _unserved(number: int) -> InvalidRequestError:
-    """Returns the refusal of a resource whose type has no configuration here."""
+    """Returns the InvalidRequestError for a resource of a type that the request can't describe or alter."""
     try:
         name = ResourceType(number).name.lower()
     except ValueError:
@@ -117,7 +117,7 @@ async def _alter_each(
     resources: Sequence[ResourceT],
     alter: Callable[[ResourceT], Awaitable[None]],
 ) -> Parts:
-    """Alters each resource by itself, and returns the response of AlterConfigs or IncrementalAlterConfigs."""
+    """Calls `alter` for each resource, and returns the response with each one's error; one named twice is refused."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
     results: list[AlterConfigsResourceResponseFields] = []
     for resource in resources:
@@ -141,7 +141,7 @@ async def _alter_each(
 
 
 async def _alter(services: Services, resource: Resource, change: Alter, *, validate_only: bool) -> None:
-    """Changes a resource's configuration; raises InvalidRequestError where its type has none that can be altered so."""
+    """Applies `change` to a resource's configuration; raises InvalidRequestError for a type that it can't alter."""
     match resource.resource_type:
         case ResourceType.TOPIC:
             await services.configs.alter_topic(resource.resource_name, change, validate_only=validate_only)
@@ -154,7 +154,7 @@ async def _alter(services: Services, resource: Resource, change: Alter, *, valid
 
 
 def _check_properties(names: Sequence[str], nulls: Sequence[str]) -> None:
-    """Raises InvalidRequestError where a property is named twice, or some are null that may not be."""
+    """Raises InvalidRequestError where `names` has a property twice, or `nulls` has any that need a value."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidRequestError(f"duplicate config keys: {', '.join(twice)}")
@@ -163,7 +163,7 @@ def _check_properties(names: Sequence[str], nulls: Sequence[str]) -> None:
 
 
 def describe_configs(services: Services, request: Request) -> Reply:
-    """Describes each resource, and lets other requests have their turn now and then."""
+    """Responds to DescribeConfigs; after every `RESOURCES_AT_ONCE` resources other requests are served."""
     message = DESCRIBE_CONFIGS.decode_request(request.version, request.body)
     return later(_describe_each(services, request.without_body(), message))
 
@@ -222,7 +222,7 @@ def _config(message: DescribeConfigsRequest, entry: ConfigEntry) -> ConfigDescri
 
 
 def alter_configs(services: Services, request: Request) -> Reply:
-    """Alters each resource, or only checks whether it could be altered."""
+    """Replaces the configuration of each resource, or with `validate_only` checks whether it could be replaced."""
     message = ALTER_CONFIGS.decode_request(request.version, request.body)
     replace = partial(_replace, services, request.session, validate_only=message.validate_only)
     return later(_alter_each(services, ALTER_CONFIGS, request.version, message.resources, replace))
@@ -240,7 +240,7 @@ async def _replace(
 
 
 def incremental_alter_configs(services: Services, request: Request) -> Reply:
-    """Alters each resource, or only checks whether it could be altered."""
+    """Changes the named properties of each resource, or with `validate_only` checks whether they could be changed."""
     message = INCREMENTAL_ALTER_CONFIGS.decode_request(request.version, request.body)
     change = partial(_change, services, request.session, validate_only=message.validate_only)
     return later(_alter_each(services, INCREMENTAL_ALTER_CONFIGS, request.version, message.resources, change))
@@ -261,7 +261,7 @@ async def _change(
 
 
 def list_config_resources(services: Services, request: Request) -> Reply:
-    """Lists the resources with their names and types."""
+    """Responds to ListConfigResources with the name and the type of each resource of the types asked for."""
     message = LIST_CONFIG_RESOURCES.decode_request(request.version, request.body)
     types = message.resource_types if request.version >= FIRST_VERSION_WITH_TYPES else (CLIENT_METRICS,)
     asked = set(types or LISTED)

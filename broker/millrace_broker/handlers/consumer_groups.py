@@ -59,7 +59,7 @@ DESCRIBE_TOPIC_GUARD = Guard(ApiKey.CONSUMER_GROUP_DESCRIBE, AclOperation.DESCRI
 
 
 def heartbeat(services: Services, request: Request) -> Reply:
-    """Takes a member's heartbeat, and answers its epoch and its assignment."""
+    """Handles a member's ConsumerGroupHeartbeat; the response has its epoch and, unless it is None, its assignment."""
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatResponse | Refusal] = asyncio.get_running_loop().create_future()
     beat = _heartbeat(services, request, message)
@@ -73,7 +73,7 @@ def heartbeat(services: Services, request: Request) -> Reply:
 
 
 def _denied(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> ErrorCode:
-    """Returns the error of a client that may not read as the group, or not describe a topic that it subscribes to."""
+    """Returns the error where the client may not read as the group, or describe a topic it subscribes to; else NONE."""
     if not HEARTBEAT_GUARD.permits(services, request.session, message.group_id):
         return HEARTBEAT_GUARD.error
     names = message.subscribed_topic_names or ()
@@ -152,7 +152,7 @@ def _accepted(response: HeartbeatResponse) -> ConsumerGroupHeartbeatResponseFiel
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Describes each group."""
+    """Responds to ConsumerGroupDescribe with the state and the members of each group, or with its error."""
     message = CONSUMER_GROUP_DESCRIBE.decode_request(request.version, request.body)
     groups = [
         _group(services, request, group_id, with_operations=message.include_authorized_operations)
@@ -188,7 +188,7 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
 
 
 def _topics_read(state: GroupState, image: MetadataImage) -> list[str]:
-    """Returns the topics of which members have, or are to have, partitions: by name or by pattern."""
+    """Returns the sorted names of the topics of which members have partitions, or get them by a target assignment."""
     assignments = [*state.targets.values(), *(member.current.assigned for member in state.members.values())]
     ids = {one.topic_id for assignment in assignments for one in assignment}
     return sorted(topic.name for topic in image.topics.values() if topic.topic_id in ids)

@@ -64,7 +64,7 @@ METADATA_GUARD = Guard(ApiKey.UPDATE_METADATA, AclOperation.CLUSTER_ACTION, Reso
 
 
 def leader_and_isr(services: Services, request: Request) -> Reply:
-    """Does what the controller says, when its requests before this one are done."""
+    """Makes this broker lead or follow partitions as the controller says, once its earlier requests are done."""
     is_controller = LEADER_GUARD.permits(services, request.session)
     message = LEADER_AND_ISR.decode_request(request.version, request.body, may_have_many=is_controller)
     return services.roles.in_turn(partial(_become, services, request, message, is_controller=is_controller))
@@ -128,7 +128,7 @@ def _became(
 
 
 def stop_replica(services: Services, request: Request) -> Reply:
-    """Does what the controller says, when its requests before this one are done."""
+    """Stops replicas, and deletes their logs if the controller says so, once its earlier requests are done."""
     is_controller = STOP_GUARD.permits(services, request.session)
     message = STOP_REPLICA.decode_request(request.version, request.body, may_have_many=is_controller)
     return services.roles.in_turn(partial(_stop, services, request, message, is_controller=is_controller))
@@ -173,7 +173,7 @@ def _stop_states(message: StopReplicaRequest) -> Iterator[StopState]:
 
 
 def update_metadata(services: Services, request: Request) -> Reply:
-    """Takes the update, unless it comes from a controller that is one no longer."""
+    """Takes the brokers and partitions that the controller tells of; refuses those from a former controller."""
     is_controller = METADATA_GUARD.permits(services, request.session)
     message = UPDATE_METADATA.decode_request(request.version, request.body, may_have_many=is_controller)
     assert services.take_update is not None, "served in a cluster alone"
@@ -196,7 +196,7 @@ def _update(message: UpdateMetadataRequest) -> MetadataUpdate:
 
 
 def _broker(broker: UpdateMetadataBroker) -> BrokerInfo:
-    """Returns where clients reach a broker: version 0 tells one address, versions 1 and 2 a protocol for each."""
+    """Returns a broker with its addresses for clients: v0 has one address, v1 and v2 have one for each protocol."""
     if not broker.endpoints:
         return BrokerInfo(broker.id, broker.v0_host, broker.v0_port, broker.rack)
     endpoints = []
@@ -213,7 +213,7 @@ def _topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:
 
 
 def _ungrouped_topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:
-    """Yields what versions up to 4 tell, which name the topic at each partition and know no topic ids."""
+    """Yields the topics of versions up to 4, which name the topic at each partition and have no topic ids."""
     by_topic = defaultdict(list)
     for one in message.ungrouped_partition_states:
         by_topic[one.topic_name].append(_partition(one))

@@ -59,7 +59,7 @@ def _check_allowed(session: ClientSession) -> None:
 
 
 def create(services: Services, request: Request) -> Reply:
-    """Gives the token with its secret, or says why there is none."""
+    """Creates a delegation token; responds with the token and its secret, the HMAC, or with an error."""
     message = CREATE_DELEGATION_TOKEN.decode_request(request.version, request.body)
     return later(_create(services, request.version, request.session, message))
 
@@ -127,7 +127,7 @@ def _created(issued: IssuedToken) -> CreateDelegationTokenResponseFields:
 
 
 def renew(services: Services, request: Request) -> Reply:
-    """Says when the token expires now, or why it does not."""
+    """Renews the token that the request's HMAC names; responds with the time of its expiry now, or with an error."""
     message = RENEW_DELEGATION_TOKEN.decode_request(request.version, request.body)
     principal = request.session.principal
     change = partial(services.tokens.renew, principal, message.hmac, message.renew_period)
@@ -135,7 +135,7 @@ def renew(services: Services, request: Request) -> Reply:
 
 
 def expire(services: Services, request: Request) -> Reply:
-    """Says when the token expires now, or why it does not."""
+    """Lets a token end after the request's period; responds with the time at which it now expires, or with an error."""
     message = EXPIRE_DELEGATION_TOKEN.decode_request(request.version, request.body)
     principal = request.session.principal
     change = partial(services.tokens.expire, principal, message.hmac, message.expiry_time_period)
@@ -148,7 +148,7 @@ async def _change_expiry(
     api: Answered[RenewDelegationTokenResponseFields],
     change: Callable[[], Awaitable[int]],
 ) -> Parts:
-    """Responds with when the token expires after the change; both APIs have the same fields."""
+    """Responds with the token's new expiry time, in ms, that `change` returns; both APIs have the same fields."""
     fields: RenewDelegationTokenResponseFields = {
         "error_code": ErrorCode.NONE,
         "expiry_timestamp": NO_TIME_MS,
@@ -163,7 +163,7 @@ async def _change_expiry(
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Gives tokens with their secrets, or says why none can be seen."""
+    """Responds with the delegation tokens that the client may see and their secrets, or with an error."""
     message = DESCRIBE_DELEGATION_TOKEN.decode_request(request.version, request.body)
     owners = message.owners
     named = None if owners is None else [Principal(one.principal_type, one.principal_name) for one in owners]

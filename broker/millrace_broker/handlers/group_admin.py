@@ -51,7 +51,7 @@ OFFSETS_TOPIC_GUARD = Guard(ApiKey.OFFSET_DELETE, AclOperation.READ, ResourceTyp
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Describes each group."""
+    """Responds to DescribeGroups with the state, the protocol and the members of each group, or with its error."""
     message = DESCRIBE_GROUPS.decode_request(request.version, request.body)
     groups = [
         _described(services, request, group_id, with_operations=message.include_authorized_operations)
@@ -113,7 +113,7 @@ def _described_fields(
 
 
 def list_all(services: Services, request: Request) -> Reply:
-    """Lists the groups that this broker coordinates."""
+    """Responds to ListGroups with the groups that this broker coordinates and the client may describe."""
     message = LIST_GROUPS.decode_request(request.version, request.body)
     error, listed = ErrorCode.NONE, list[Listed]()
     try:
@@ -159,7 +159,7 @@ async def _delete_one(services: Services, request: Request, group_id: str) -> Er
 
 
 def delete_offsets(services: Services, request: Request) -> Reply:
-    """Deletes each partition's offset."""
+    """Handles OffsetDelete: deletes the group's committed offset of each partition, which has its own error."""
     message = OFFSET_DELETE.decode_request(request.version, request.body)
     if not OFFSETS_GUARD.permits(services, request.session, message.group_id):
         return _deleted(services, request.version, OFFSETS_GUARD.error, [])

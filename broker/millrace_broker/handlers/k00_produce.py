@@ -99,7 +99,7 @@ class _Client(NamedTuple):
 
 
 class _Turn:
-    """Requests of one version that are handled together."""
+    """Produce requests of one version and one session that are handled together: `take` for each, then one `append`."""
 
     def __init__(self, services: Services, client: _Client) -> None:
         self._services = services
@@ -113,7 +113,7 @@ class _Turn:
         self._read_one = one_produce_reader(client.version)
 
     def take(self, body: memoryview) -> _Taken:
-        """Takes one request, and returns its acks, its timeout in milliseconds and its partitions. Raises WireError."""
+        """Reads a request; returns acks, timeout in ms, and its partitions or its future response. Raises WireError."""
         one = None if self._waits else self._read_one(body)
         if one is not None:
             acks, timeout_ms, place, records = one
@@ -124,7 +124,7 @@ class _Turn:
         return message.acks, milliseconds(message.timeout), self._take_message(message, body)
 
     def _offer_one(self, appends: Appends, acks: int, records: Buffer) -> bool:
-        """Takes the records of a request that has no others, unless their preparation takes long."""
+        """Takes the only records of a request; returns False, and takes nothing, where their preparation takes long."""
         steps = appends.preparation(self._version, records, self._services.clock.now_ms())
         prepared = prepared_at_once([(steps, len(records))])
         if prepared is not None:
@@ -132,7 +132,7 @@ class _Turn:
         return prepared is not None
 
     def _found(self, place: bytes) -> _OfferedOne | None:
-        """Returns the only partition of a request; None where its topic's id is not known."""
+        """Decodes the only partition of a request, and returns it with its Appends; None for an unknown topic id."""
         known = produce_place(self._version, place)
         name: str | None = known.name
         if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -164,7 +164,7 @@ class _Turn:
         return asyncio.ensure_future(_whole(handling))
 
     async def _handle_later(self, body: bytes, verification: Verification | None) -> Reply:
-        """Handles a request once its turn has come, its records are prepared and its coordinator has answered."""
+        """Handles a request that had to wait: prepares its records, asks the transaction's coordinator, appends."""
         before = _Turn(self._services, self._client)
         message = decode_produce_request(self._version, body)
         steps = [steps for steps, _ in before.preparations(message)]
@@ -178,7 +178,7 @@ class _Turn:
         return _respond_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
 
     async def _handle_in_turns(self, message: AnyProduceRequest, key: Hashable) -> Response:
-        """Handles a request of many partitions, behind which its connection waits, once those before it are handled."""
+        """Handles a request of many partitions in turns, once the earlier requests of `key` are handled."""
         await self._services.produced_in_order.until_idle(key)
         prepared = prepared_here([steps for steps, _ in each(self.preparations(message))])
         turn, transactional_id = _Turn(self._services, self._client), message.transactional_id
@@ -194,7 +194,7 @@ class _Turn:
         return await reply if isinstance(reply, asyncio.Future) else reply
 
     def preparations(self, message: AnyProduceRequest) -> Iterator[tuple[Preparation, int]]:
-        """Yields the preparation of each partition's records in a request, and the size of these."""
+        """Yields the preparation (the checks) of each partition's records in a request, and their size in bytes."""
         now_ms = self._services.clock.now_ms()
         for key, records in self._named_partitions(message):
             appends = self._appends(*key)
@@ -203,7 +203,7 @@ class _Turn:
     def offer(
         self, message: AnyProduceRequest, prepared: Sequence[Outcome] = (), refusals: Refusals = NO_REFUSALS
     ) -> _Offered:
-        """Takes the records of one request, except for those that are refused, and returns its partitions."""
+        """Adds a request's records to the Appends of their partitions, or their refusals; returns these by topic."""
         offered: _Offered = []
         outcomes = iter(prepared)
         in_transaction = message.transactional_id is not None
@@ -225,7 +225,7 @@ class _Turn:
         return offered
 
     def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
-        """Returns what `refusals_in_transaction` returns for the partitions that the client may write to."""
+        """Returns the errors of a request's partitions in its transaction, of those that the client may write to."""
         offered = [
             (key, records)
             for key, records in self._named_partitions(message)
@@ -240,14 +240,14 @@ class _Turn:
                 yield TopicPartition(name, one.index), one.records
 
     def _is_denied(self, message: AnyProduceRequest, transactional_id: str) -> bool:
-        """Returns whether a request has records of a transaction that its client may not write."""
+        """Returns whether a request has transactional records, but no right to write to its transactional id."""
         return not TRANSACTION_GUARD.permits(self._services, self._client.session, transactional_id) and any(
             records and len(records) >= HEADER_BYTES and is_transactional(records)
             for _, records in self._named_partitions(message)
         )
 
     def append(self) -> None:
-        """Appends all batches, those of a partition together."""
+        """Appends the batches of all requests that were taken, in one append for each partition."""
         for appends in self._partitions.values():
             pause()
             appends.append(self._services.replicas)
@@ -314,9 +314,9 @@ def _respond(
     timeout_ms: int,
     offered: _Offered | _OfferedOne | _Later,
 ) -> Reply:
-    """Returns the response once all batches are appended.
+    """Returns the response, or its future where it waits for a sync or for replicas; None for acks=0.
 
-    Raises WireError where one failed and acks=0 allows no response.
+    To be called once all batches are appended. Raises WireError where one failed and acks=0 allows no response.
     """
     if not isinstance(offered, tuple):
         if isinstance(offered, asyncio.Future):
@@ -356,7 +356,7 @@ def _respond_replicated(
     produced: list[TopicProduced],
     failed: Mapping[TopicPartition, ErrorCode],
 ) -> Parts:
-    """Returns the response to appends, some of which the in-sync replicas failed to get; these keep their offsets."""
+    """Returns the response after the wait for replicas; partitions in `failed` get an error beside their offset."""
     if failed:
         count_errors(services, ApiKey.PRODUCE, failed.values())
         produced = [

@@ -97,7 +97,7 @@ BROKER_GUARD = Guard(ApiKey.FETCH, AclOperation.CLUSTER_ACTION, ResourceType.CLU
 
 
 class _Read(NamedTuple):
-    """One pass over all partitions."""
+    """What one pass over all partitions has read; with `is_urgent` the response does not wait for more."""
 
     fetched: Fetched
     size_bytes: int
@@ -106,7 +106,7 @@ class _Read(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A partition of the request that the cluster has."""
+    """A partition that the request names and the cluster has; `wanted` is what the request asks of it."""
 
     key: PartitionKey
     topic_partition: TopicPartition
@@ -114,7 +114,7 @@ class _Target(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply | InTurns:
-    """Reads the records that there are, or waits for more; in turns where a session has many partitions."""
+    """Responds with the records that there are, or waits for more; in turns where a session has many partitions."""
     fetch = _Fetch(services, request)
     return InTurns(lambda: _first_reply(fetch)) if fetch.has_many else _first_reply(fetch)
 
@@ -128,7 +128,7 @@ def _first_reply(fetch: _Fetch) -> Reply:
 
 
 class _Fetch:
-    """A Fetch request, which may wait in the purgatory."""
+    """A Fetch request, which reads its partitions, and may wait in the purgatory for more records."""
 
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
@@ -169,11 +169,11 @@ class _Fetch:
 
     @property
     def has_many(self) -> bool:
-        """Whether it takes long to go through the partitions."""
+        """Whether there are more than `MANY_PARTITIONS` partitions, so that they are read in turns."""
         return len(self._context.wanted) > MANY_PARTITIONS
 
     def resolve_all(self) -> None:
-        """Finds the partitions that the client names, or has in its session."""
+        """Finds each partition that the request or its session names; `targets` are those that the cluster has."""
         for key, wanted in each(self._context.wanted.items()):
             self._resolve(key, wanted)
 
@@ -183,14 +183,14 @@ class _Fetch:
         return bool(self.targets) or (self._context.is_told_of_changes and not self._unknown)
 
     def is_enough(self, read: _Read) -> bool:
-        """Returns whether the response has to wait no longer."""
+        """Returns whether the response can leave: min bytes are read, or the client has to be told at once."""
         return read.is_urgent or read.size_bytes >= self.min_bytes
 
     def read_at_first(self) -> _Read:
-        """Reads every partition, and again if they changed meanwhile.
+        """Reads every partition, and once more if any log has changed meanwhile.
 
-        To note where a follower's log ends may complete what waits for that, and a coordinator then appends what it
-        has to write next. Nobody wakes a fetch for that which waits only from now on.
+        To note where a follower's log ends may complete requests that wait for this, and a coordinator may then append
+        its next records. As this fetch is not in the purgatory yet, nothing would wake it for those.
         """
         changes = self._services.replicas.changes
         end, read = changes.end, self.read()
@@ -219,12 +219,12 @@ class _Fetch:
         return _Read(fetched + self._unknown, size_bytes, is_urgent, again)
 
     def _has_more(self, target: _Target, fetched: PartitionFetched) -> bool:
-        """Returns whether a partition has records of which none is in the response, as it is full or throttled."""
+        """Returns whether there are records to fetch, but none in the response, which is full, or is throttled."""
         partition = self._services.replicas.partitions[target.topic_partition]
         return not len(fetched.records) and partition.log.log_end_offset > target.wanted.fetch_offset
 
     def respond(self, read: _Read) -> Parts | Throttled | asyncio.Future[Parts | Throttled]:
-        """Returns the message's parts; a worker converts the records for a client that knows only older formats."""
+        """Returns the response's parts, or their future where a worker converts the records for an older client."""
         if self._client is not None and (throttle_ms := self._throttle_ms(self._client, read)):
             empty = self._context.throttled()
             return Throttled(self._encode(empty.fetched, empty.error_code, empty.session_id), throttle_ms)
@@ -244,7 +244,7 @@ class _Fetch:
         return self._services.quotas.fetched(client, read.size_bytes, seconds, clock.monotonic_ms())
 
     def wait(self, read: _Read) -> asyncio.Future[Parts | Throttled]:
-        """Waits in the purgatory until enough more can be read; a client that disconnects cancels the future."""
+        """Returns the future of the response, which waits in the purgatory; a client that disconnects cancels it."""
         if self._client is not None:
             self._started_s -= self._services.clock.monotonic_s()
         purgatory = self._services.replicas.purgatory
@@ -277,14 +277,14 @@ class _Fetch:
         return self.is_enough(self._last_read)
 
     def complete(self) -> None:
-        """Sends the records that were waited for."""
+        """Sets the response to the records that were waited for; called once `is_ready` is true."""
         if self._context.is_told_of_changes and not self.has_many:
             settle(self._reply, lambda: self.respond(self._last_read))
         else:
             self.expire()
 
     def _take_changes(self) -> bool:
-        """Adds partitions that have changed to those that are read, and returns whether there are any."""
+        """Adds the partitions of the session that have changed to `targets`; returns whether there are any."""
         changed = self._context.changed()
         if changed:
             known = {target.key for target in self.targets} | {key for key, _ in self._unknown}
@@ -300,7 +300,7 @@ class _Fetch:
             look(target.topic_partition, replica)
 
     def expire(self) -> None:
-        """Sends the records that there are now."""
+        """Sets the response to the records that there are now; called at the deadline of the wait."""
         if self._client is not None:
             self._started_s += self._services.clock.monotonic_s()  # the time in the purgatory does not count
         if self.has_many:
@@ -318,7 +318,7 @@ class _Fetch:
         return self.read()
 
     def _resolve(self, key: PartitionKey, wanted: FetchPartition) -> None:
-        """Finds the partition that the client names by the topic's name or id."""
+        """Finds a partition by its topic's name or id; adds it to `targets`, or its error to `_unknown`."""
         topic, index = key
         name = topic if isinstance(topic, str) else self._services.metadata.topic_name(topic) or ""
         topic_partition = TopicPartition(name, index)
@@ -332,7 +332,7 @@ class _Fetch:
             self._unknown.append((key, _failed(index, code)))
 
     def _is_denied(self, name: str) -> bool:
-        """Returns whether the client may not read a topic; a follower may read none or all."""
+        """Returns whether the client may not read a topic; a follower has one right, to read all topics."""
         if self._follower is not None:
             return not BROKER_GUARD.permits(self._services, self._session)
         return bool(name) and not GUARD.permits(self._services, self._session, name)
@@ -395,10 +395,10 @@ class _Fetch:
         return self._fetched(index, replica, records, aborted, None)
 
     def _note(self, follower: int, partition: Partition, wanted: FetchPartition) -> None:
-        """Notes where a follower's log ends and begins.
+        """Notes on the leader where a follower's log ends and begins.
 
-        Raises NotLeaderError for a broker without a replica; raises UnknownLeaderEpochError if it names the leader's
-        epoch, as it may have been told of a reassignment before the leader.
+        Raises NotLeaderError for a broker that has no replica; raises UnknownLeaderEpochError where that broker names
+        the leader epoch, as it may have been told of a reassignment before the leader.
         """
         try:
             self._services.replicas.fetched(
@@ -410,7 +410,7 @@ class _Fetch:
             raise UnknownLeaderEpochError(str(error)) from error
 
     def _is_throttled(self, replica: Replica) -> bool:
-        """Returns whether the follower gets nothing of a partition for now."""
+        """Returns whether the follower gets no records: it is not in sync, and the replication quota is exceeded."""
         return (
             self._follower is not None
             and isinstance(replica, Partition)
@@ -424,7 +424,7 @@ class _Fetch:
         return self._services.leader_quota.lists(listed, partition.log.topic_partition.partition)
 
     def _count(self, read: _Read) -> None:
-        """Counts what is sent; to a follower also what counts as throttled: listed replicas, those in sync too."""
+        """Counts the bytes sent; a follower's also for the replication quota, if the topic lists its replica."""
         for target, (_, one) in zip(self.targets, read.fetched, strict=False):  # unknown partitions come last
             if size_bytes := len(one.records):
                 replica = self._services.replicas.sent(target.topic_partition, size_bytes, self._follower)
@@ -473,7 +473,7 @@ class _Fetch:
 
 
 def _ends_the_wait(fetched: PartitionFetched) -> bool:
-    """Returns whether the client has to be told at once, though there may be no records."""
+    """Returns whether the client has to be told at once of an error, a divergence or a preferred read replica."""
     return (
         bool(fetched.error_code)
         or fetched.diverging_epoch is not None

@@ -89,7 +89,7 @@ class _Seen:
 
 
 def handle(services: Services, request: Request) -> Reply | InTurns:
-    """Describes brokers and topics, once brokers are known, and first creates topics that are missing and may be."""
+    """Responds to Metadata, once any broker is known; first creates missing topics that may be auto-created."""
     message = METADATA.decode_request(request.version, request.body)
     if not services.metadata.image.brokers:
         return later(_wait_and_respond(services, request.without_body(), message))
@@ -134,7 +134,7 @@ def _respond_all(services: Services, seen: _Seen, message: MetadataRequest) -> P
 
 
 def _topics_asked(image: MetadataImage, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
-    """Returns the names that are asked for, also those of topics that are asked for by id."""
+    """Returns the names of the topics that are asked for by id or, where none is, of those asked for by name."""
     ids = set(filter(None, map(_topic_id, each(topics))))
     return [topic.name for topic in image.topics.values() if topic.topic_id in ids] if ids else _names_asked(topics)
 
@@ -181,7 +181,7 @@ def _cluster(services: Services, seen: _Seen, message: MetadataRequest, topics: 
 
 
 def _with_operations(services: Services, session: ClientSession, topic: TopicMetadata) -> TopicMetadata:
-    """Returns a topic with what the client may do; of a topic that is hidden, nothing is told."""
+    """Returns a topic with the bits of the operations that the client may do; without them where it is hidden."""
     if topic.error_code == GUARD.error:
         return topic
     operations = authorized_operations(services, session, ResourceType.TOPIC, topic.name or "")
@@ -189,14 +189,14 @@ def _with_operations(services: Services, session: ClientSession, topic: TopicMet
 
 
 def cluster_operations(services: Services, session: ClientSession, guard: Guard) -> int:
-    """Returns what the client may do to the cluster; nothing where the guard does not let it ask."""
+    """Returns the bits of the operations that the client may do on the cluster; 0 where the guard denies it."""
     if guard.permits(services, session):
         return authorized_operations(services, session, ResourceType.CLUSTER)
     return NO_OPERATIONS
 
 
 def _invalid(services: Services, version: int, topics: Sequence[MetadataRequestTopic]) -> Parts:
-    """Refuses ids and missing names before v12: versions 10 and 11 have the fields, but may not use them."""
+    """Returns the refusal of topic ids and null names before v12: v10 and v11 have the fields, but may not use them."""
     refused = [
         TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_TOPIC_ID, False, [])
         for one in topics
@@ -216,7 +216,7 @@ def _count_errors(services: Services, cluster: ClusterMetadata) -> None:
 
 
 def _names_asked(topics: Sequence[MetadataRequestTopic]) -> list[str]:
-    """Returns each name once; none if a topic is asked for by id."""
+    """Returns each topic name that is asked for once; none at all if any topic is asked for by id."""
     return (
         []
         if any(map(_topic_id, each(topics)))
@@ -257,7 +257,7 @@ def _topic_id(asked: MetadataRequestTopic) -> UUID | None:
 
 
 def missing_topic_error(name: str) -> ErrorCode:
-    """Returns the error of a topic that does not exist, or can't, as its name is invalid."""
+    """Returns the error code for a topic that does not exist; another one if its name is invalid."""
     try:
         check_topic_name(name)
     except InvalidTopicError as error:

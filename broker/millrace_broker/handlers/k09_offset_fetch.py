@@ -52,14 +52,14 @@ class _Topic(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """The member that asks, from v9 on."""
+    """The member that asks, and its member epoch; only requests from v9 on name one."""
 
     member_id: str | None = None
     member_epoch: int = NO_MEMBER_EPOCH
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Returns the committed offsets of one group or of many."""
+    """Responds with the committed offsets of one group or, from v8 on, of many."""
     version = request.version
     message = OFFSET_FETCH.decode_request(version, request.body)
     if version == 0:
@@ -132,7 +132,7 @@ def _hidden(services: Services, request: Request, topics: Iterable[_Topic]) -> f
 
 
 def _once(topics: Sequence[_Topic]) -> list[_Topic]:
-    """Returns each partition once, at its first place: its metadata of up to 4 KiB is not to be sent many times."""
+    """Returns the topics with each partition only where it comes first, so that its metadata (4 KiB) is sent once."""
     seen: set[tuple[str, int]] = set()
     once = []
     for topic in each(topics):
@@ -143,7 +143,7 @@ def _once(topics: Sequence[_Topic]) -> list[_Topic]:
 
 
 def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
-    """Returns the responses in the order of the request."""
+    """Returns the response's topics; `fetched` has one result for each partition asked for, in the same order."""
     responses = iter(fetched)
     return [
         {"name": topic.name, "partitions": [_partition(next(responses)) for _ in topic.partitions]} for topic in asked
@@ -151,7 +151,7 @@ def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[OffsetFe
 
 
 def _all(fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
-    """Returns all topics that have offsets."""
+    """Returns the response's topics for a request that asks for all offsets of a group."""
     topics: dict[str, list[OffsetFetchResponsePartitionFields]] = {}
     for one in fetched:
         topics.setdefault(one.topic_partition.topic, []).append(_partition(one))
@@ -174,7 +174,7 @@ def _partition(one: Fetched) -> OffsetFetchResponsePartitionFields:
 
 
 def _legacy(services: Services, request: Request, message: OffsetFetchRequest) -> Reply:
-    """Handles a request of v0."""
+    """Responds to v0: with ZooKeeper's offsets, where there is a ZooKeeper; no offset is an error."""
     every = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics or ()]
     if not GUARD.permits(services, request.session, message.group_id):
         return _legacy_parts(services, _failed(every, GUARD.error))

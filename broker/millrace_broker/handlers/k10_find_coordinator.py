@@ -49,12 +49,12 @@ class _Search(NamedTuple):
     denial: ErrorCode
 
     def found(self) -> list[CoordinatorFields]:
-        """Returns the coordinator of each key."""
+        """Returns the coordinator of each key, or the error of a key that has none or is denied."""
         topic, listener = self.topic, self.listener
         return [self._denied(key) if key in self.denied else _located(topic, key, listener) for key in each(self.keys)]
 
     def failed(self, message: str) -> list[CoordinatorFields]:
-        """Returns that there is none yet."""
+        """Returns COORDINATOR_NOT_AVAILABLE with the message for each key, and the denial for a denied key."""
         none = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return [self._denied(key) if key in self.denied else _none(key, none, message) for key in self.keys]
 
@@ -63,7 +63,7 @@ class _Search(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Returns the coordinator of each key."""
+    """Responds with the coordinator of each key; creates the coordinators' internal topic where it is missing."""
     message = FIND_COORDINATOR.decode_request(request.version, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
     key_type = message.key_type

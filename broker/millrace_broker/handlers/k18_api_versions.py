@@ -33,7 +33,7 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class _Features(NamedTuple):
-    """The levels of features: those that the cluster offers, with the epoch of the offer, and this broker's own."""
+    """Levels of features: those finalized for the cluster, the epoch of these, and those that this broker supports."""
 
     offered: Levels
     epoch: int
@@ -71,7 +71,7 @@ def _respond(
 
 @lru_cache(maxsize=16)
 def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features | None) -> bytes:
-    """Returns the response; the same responses are encoded once, as every client asks on every new connection."""
+    """Returns the encoded response; equal ones are encoded once, as every client asks on every new connection."""
     fields: ApiVersionsResponseFields = {
         "error_code": code,
         "api_keys": [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in served],
@@ -93,7 +93,7 @@ def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features 
 
 
 def _features(services: Services, version: int) -> OfferedFeatures | None:
-    """Returns the features that are offered, as far as this broker supports them; None in versions without features."""
+    """Returns the cluster's finalized features that this broker supports, too; None in versions without features."""
     if version < FIRST_VERSION_WITH_SOFTWARE:
         return None
     offered, own = services.metadata.image.features, _own(services)
@@ -101,7 +101,7 @@ def _features(services: Services, version: int) -> OfferedFeatures | None:
 
 
 def _own(services: Services) -> Mapping[str, int]:
-    """Returns the features that this broker supports; its properties may leave the consumer group protocol out."""
+    """Returns the level of each feature that this broker supports; properties may leave consumer groups out."""
     is_group_version_served = services.consumer_groups.config.is_served
     return {name: level for name, level in SUPPORTED.items() if name != GROUP_VERSION or is_group_version_served}
 

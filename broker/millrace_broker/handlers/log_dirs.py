@@ -65,7 +65,7 @@ DESCRIBE_GUARD = Guard(ApiKey.DESCRIBE_LOG_DIRS, AclOperation.DESCRIBE, Resource
 
 
 def alter(services: Services, request: Request) -> Reply:
-    """Begins or drops the move of each partition."""
+    """Begins or drops the move of each partition's log to another data folder."""
     message = ALTER_REPLICA_LOG_DIRS.decode_request(request.version, request.body)
     permitted = ALTER_GUARD.permits(services, request.session)
     directories = services.replicas.logs.by_data_dir()
@@ -110,7 +110,7 @@ def _place(
     topic_partition: TopicPartition,
     copies: list[LogCopy],
 ) -> ErrorCode:
-    """Begins or drops one move, and adds the copies of which the disk has to learn to `copies`."""
+    """Begins or drops a move and returns the error code; adds moves that `settle` must note on disk to `copies`."""
     wanted = os.path.normpath(path)
     if len(future_dir_name(topic_partition, UUID(int=0))) > MAX_NAME_BYTES:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -136,7 +136,7 @@ def _place(
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Describes every data folder, with the partitions that are asked for, or all."""
+    """Responds to DescribeLogDirs with every data folder and its partitions: those that are asked for, or all."""
     message = DESCRIBE_LOG_DIRS.decode_request(request.version, request.body)
     if not DESCRIBE_GUARD.permits(services, request.session):
         return later(_respond(services, request.version, [], DESCRIBE_GUARD.error))
@@ -170,7 +170,7 @@ def _measured(
 
 
 def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaultdict[str, Topics]:
-    """Returns the partitions that are asked for, by folder and topic."""
+    """Returns the partitions asked for (None: all), also those being moved, by data folder and topic."""
     found: defaultdict[str, Topics] = defaultdict(lambda: defaultdict(list))
 
     def add(path: str, key: TopicPartition, size_bytes: int, lag: int | None = None) -> None:

@@ -93,7 +93,7 @@ DELETE_GUARD = Guard(ApiKey.DELETE_RECORDS, AclOperation.DELETE, ResourceType.TO
 
 
 def list_offsets(services: Services, request: Request) -> Reply:
-    """Looks up each partition's offset."""
+    """Responds to ListOffsets: looks up the offset of each partition's timestamp or special value."""
     message = LIST_OFFSETS.decode_request(request.version, request.body)
     named = Counter((topic.name, one.partition_index) for topic in message.topics for one in each(topic.partitions))
     topics: list[ListOffsetsTopicResponseFields] = []
@@ -157,13 +157,13 @@ def _list_before(
 
 
 def _asked(services: Services, key: TopicPartition, replica_id: int, current_leader_epoch: int) -> Replica:
-    """Returns the replica that answers, the led one for all but a tool that compares replicas."""
+    """Returns the replica that answers: the one led here, or any for a tool that compares replicas."""
     find = any_replica if replica_id == REPLICA_COMPARISON else led_partition
     return find(services, key, current_leader_epoch)
 
 
 def _may_be_above(timestamp: int, found: tuple[int, int, int], isolation: Isolation) -> bool:
-    """Returns whether a consumer may have seen another response from the last leader."""
+    """Returns whether a former leader may have told a consumer a higher offset than `found`."""
     if isolation is Isolation.LOG_END or timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
         return False
     return timestamp == LATEST or found == NONE
@@ -188,7 +188,7 @@ def look_up(replica: Replica, timestamp: int, isolation: Isolation) -> tuple[int
 
 
 def offset_for_leader_epoch(services: Services, request: Request) -> Reply:
-    """Looks up the end offset of each partition's epoch."""
+    """Responds to OffsetForLeaderEpoch with the offset at which each partition's leader epoch ends in the log."""
     message = OFFSET_FOR_LEADER_EPOCH.decode_request(request.version, request.body)
     is_broker = BROKER_GUARD.permits(services, request.session)
     fields: OffsetForLeaderEpochResponseFields = {
@@ -221,7 +221,7 @@ def _no_end(wanted: OffsetForLeaderPartition, code: int) -> EpochEndOffsetFields
 
 
 def delete_records(services: Services, request: Request) -> Reply:
-    """Raises each log start offset, and answers once they are on the disk and all live replicas have deleted."""
+    """Raises the log start offsets; responds once they are on the disk and all live replicas have deleted, too."""
     message = DELETE_RECORDS.decode_request(request.version, request.body)
     topics: list[DeleteRecordsTopicResultFields] = [
         {
@@ -254,7 +254,7 @@ async def _deleted(
 async def _all_deleted(
     services: Services, deleted: Mapping[TopicPartition, DeleteRecordsPartitionResultFields], wait_ms: int
 ) -> Outcomes:
-    """Waits for the disk, and then for the followers to begin where the leader does."""
+    """Waits until the log start offsets are on the disk, then until the followers have raised theirs as far."""
     if not deleted:
         return {}
     try:
@@ -268,7 +268,7 @@ async def _all_deleted(
 def _delete(
     services: Services, request: Request, topic_partition: TopicPartition, offset: int
 ) -> DeleteRecordsPartitionResultFields:
-    """Returns the response, in which the low watermark is the offset at which the leader's log begins."""
+    """Deletes a partition's records, and returns its result; the low watermark is where the leader's log now begins."""
     try:
         DELETE_GUARD.check(services, request.session, topic_partition.topic)
         low_watermark, code = _raise_log_start(services, topic_partition, offset), ErrorCode.NONE

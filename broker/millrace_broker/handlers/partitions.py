@@ -33,7 +33,7 @@ UNKNOWN_LEADER = LeaderHint(NO_LEADER, NO_LEADER_EPOCH)
 def led_partition(
     services: Services, topic_partition: TopicPartition, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Partition:
-    """Returns the partition, which this broker leads.
+    """Returns the partition where this broker leads it.
 
     Raises UnknownTopicError where the cluster has no such partition, NotLeaderError where another broker leads it,
     StorageError where its log can't be opened. Raises what `Replica.check_leader_epoch` raises.
@@ -61,7 +61,7 @@ def is_known(services: Services, topic_partition: TopicPartition) -> bool:
 
 
 def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
-    """Returns up to where the sender of a request may see logs.
+    """Returns up to where the sender of a request may read: log end, high watermark or last stable offset.
 
     A replica id below -1 is that of a tool which compares replicas.
     """
@@ -77,7 +77,7 @@ def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHi
 
 
 def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[BrokerMetadata]:
-    """Returns the address of each leader once, for clients of a listener; a leader without it is left out."""
+    """Returns each leader of the hints once, with its address on the listener; leaders without one are left out."""
     image = services.metadata.image
     reached = reachable(image, listener)
     leaders = sorted({hint.leader for hint in hints if hint.leader in reached})
@@ -89,8 +89,8 @@ def told_leader(
 ) -> tuple[int, ErrorCode]:
     """Returns the leader that clients of a listener are told, or -1 and the error that says why they can't reach it.
 
-    `reached` are the brokers that have the listener. Clients that do not know LISTENER_NOT_FOUND hear that there is
-    no leader.
+    `reached` are the brokers that have the listener. Clients that do not know LISTENER_NOT_FOUND are told
+    LEADER_NOT_AVAILABLE.
     """
     if partition.leader in reached:
         return partition.leader, ErrorCode.NONE

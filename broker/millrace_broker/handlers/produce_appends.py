@@ -81,7 +81,7 @@ Outcome = Prepared | MillraceError | None
 
 
 def preparation(partition: Partition, version: int, records: Buffer, now_ms: int) -> Preparation:
-    """Returns the preparation of a partition's records; what is no batch is left to what refuses it."""
+    """Returns the steps that check or convert records before an append; None where none are needed or possible."""
     config = partition.log.config
     if is_message_set(version, records):
         return _converted(version, records, config, now_ms)
@@ -103,7 +103,7 @@ def _converted(version: int, records: Buffer, config: LogConfig, now_ms: int) ->
 
 
 def prepared_at_once(preparations: Iterable[tuple[Preparation, int]]) -> list[Outcome] | None:
-    """Returns what a request's preparations come to, each given with the size of its records; None for long ones."""
+    """Returns the outcome of each (preparation, size of its records in bytes); None if that would take long."""
     outcomes: list[Outcome] = []
     left_bytes = AT_ONCE_BYTES
     for steps, size_bytes in preparations:
@@ -122,7 +122,7 @@ def prepared_at_once(preparations: Iterable[tuple[Preparation, int]]) -> list[Ou
 
 
 async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparation]) -> list[Outcome]:
-    """Returns the outcomes of all preparations, however long they take."""
+    """Returns the outcome of each preparation, which a thread of the executor runs, however long it takes."""
     if all(steps is None for steps in preparations):
         return [None] * len(preparations)
     loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparat
 
 
 def prepared_here(preparations: Iterable[Preparation]) -> list[Outcome]:
-    """Returns the outcomes of all preparations, made by the thread that asks."""
+    """Returns the outcome of each preparation, run in the calling thread; None where nothing was to be done."""
     return [_outcome(steps) for steps in preparations]
 
 
@@ -161,9 +161,9 @@ Refusals = Mapping[TopicPartition, MillraceError]
 def refusals_in_transaction(
     services: Services, version: int, transactional_id: str, offered: Iterable[tuple[TopicPartition, Buffer | None]]
 ) -> Refusals | Verification:
-    """Returns the partitions that may not take their records, each with its error; or what tells it later.
+    """Returns the error of each partition that may not take its records; a Verification tells that later.
 
-    A request has the records of one producer.
+    All records have to be of one producer: otherwise every partition is refused.
     """
     partitions: dict[TopicPartition, Partition] = {}
     producers: set[Producer] = set()
@@ -184,12 +184,12 @@ def refusals_in_transaction(
 
 
 def refusals_of(errors: Errors) -> Refusals:
-    """Returns the partitions that are not admitted, each with the error of its records."""
+    """Returns an exception for each partition that has an error code; those with NONE are left out."""
     return {key: _refusal(key, error) for key, error in errors.items() if error}
 
 
 def _producer_of(records: Buffer) -> Producer | None:
-    """Returns the producer of the first batch, if that belongs to a transaction; the log refuses unreadable records."""
+    """Returns the producer of the first batch, if that is transactional; None if it is not, or is unreadable."""
     if len(records) < HEADER_BYTES or not is_transactional(records):
         return None
     try:
@@ -239,14 +239,14 @@ class Appends:
         self._refused: frozenset[MillraceError] = NONE_REFUSED
 
     def offer_plain(self, acks: int, records: Buffer) -> bool:
-        """Takes the records of one request if nothing needs to be done with them before they are appended."""
+        """Takes records that can be appended as they are; returns False, and takes nothing, if they need a check."""
         is_plain = self._takes_plain_batches and acks in ACKS and is_plain_batch(records)
         if is_plain:
             self._offered.append(records)
         return is_plain
 
     def preparation(self, version: int, records: Buffer, now_ms: int) -> Preparation:
-        """Returns the preparation of the records of one request."""
+        """Returns the steps that prepare the records of one request; None where there is nothing to prepare."""
         if isinstance(self._partition, MillraceError):
             return None
         return preparation(self._partition, version, records, now_ms)
@@ -254,7 +254,7 @@ class Appends:
     def offer(
         self, version: int, acks: int, records: Buffer, prepared: Outcome, *, has_transactional_id: bool = False
     ) -> None:
-        """Takes the records of one request, and what their preparation came to."""
+        """Takes the records of one request and the outcome of their preparation, or the error that refuses them."""
         if isinstance(self._partition, MillraceError):
             self.settle(self._partition)
             return
@@ -284,17 +284,17 @@ class Appends:
             self._offered.append(prepared or batches)
 
     def refuse(self, error: MillraceError) -> None:
-        """Takes the error of records that do not reach the log."""
+        """Notes the error of records that do not reach the log, whose response has no log start offset."""
         self._refused |= {error}
         self.settle(error)
 
     def settle(self, outcome: AppendOutcome) -> None:
-        """Takes the outcome of records that are not appended."""
+        """Notes the outcome of a request's records that are not appended, among those of the other requests."""
         self._offered.append(outcome)
         self._are_batches = False
 
     def append(self, replicas: ReplicaManager) -> None:
-        """Appends the batches, and sets `outcomes`."""
+        """Appends the batches to the log, and sets `outcomes`: one for the records of each request, in their order."""
         partition = self._partition
         if isinstance(partition, MillraceError):
             self.outcomes = iter(self._offered)
@@ -310,11 +310,11 @@ class Appends:
         self.owes_sync = partition.high_watermark < log.log_end_offset and log.owes_sync()
 
     def waits(self, acks: int) -> bool:
-        """Returns whether an append may have to wait before it is answered."""
+        """Returns whether the response to an append waits for a sync or, with acks=all, for other replicas."""
         return acks != 0 and (self.owes_sync or (self.commits_later and acks == ALL_IN_SYNC))
 
     def to_wait_for(self, outcome: LogAppendInfo, acks: int) -> Appended:
-        """Returns what the disk and the in-sync replicas need to have before an append is answered."""
+        """Returns up to which offset the disk and, with acks=all, the in-sync replicas need to have the log."""
         assert isinstance(self._partition, Partition), "it was appended to"
         return Appended(self._partition.leader_epoch, outcome.last_offset + 1, acks == ALL_IN_SYNC)
 

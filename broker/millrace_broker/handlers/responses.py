@@ -26,13 +26,13 @@ ERROR_CODES = ("error_code", "partition_error_code")
 
 
 def respond(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
-    """Returns the parts of a response, and counts its errors."""
+    """Encodes a response, counts its error codes, and returns its parts."""
     count_errors(services, api.key, error_codes(fields))
     return [beside(lambda: api.encode_response(version, fields))]
 
 
 def respond_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
-    """Returns a response that leaves only after some time, which slows down those who guess passwords."""
+    """Returns a future that gets the parts only after the delay, which slows down those who guess passwords."""
     loop = asyncio.get_running_loop()
     later: asyncio.Future[Parts] = loop.create_future()
     loop.call_later(delay_ms / SECOND_MS, _give, later, parts)
@@ -40,10 +40,11 @@ def respond_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
 
 
 def respond_once_known(ticket: asyncio.Future[Result], write: Callable[[Result], Parts]) -> asyncio.Future[Parts]:
-    """Returns the response that `write` makes of what a ticket is given.
+    """Returns the future of the response that `write` makes of a ticket's result.
 
-    Answers leave in the order in which their tickets, to be given only afterwards, are given, over all connections: a
-    task would answer in the order in which it began to wait. Where the response is cancelled, so is the ticket.
+    The ticket is to be set only after this call. Responses leave in the order in which their tickets are set, over all
+    connections; a task would respond in the order in which it began to wait. Where the response is cancelled, so is the
+    ticket.
     """
     later: asyncio.Future[Parts] = asyncio.get_running_loop().create_future()
 
@@ -58,7 +59,7 @@ def _give(later: asyncio.Future[Parts], parts: Parts) -> None:
 
 
 def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> None:
-    """Counts the codes of one response that are errors."""
+    """Adds the error codes of one response to `services.errors`; NONE is not counted."""
     for code in each(codes):
         if code:
             services.errors[api_key, code] += 1

@@ -65,7 +65,10 @@ NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the cli
 
 
 class Mutations:
-    """The changes of one request; above the quota they are refused from `first_strict_version` on, before throttled."""
+    """The partitions that a request makes and deletes, counted against its client's quota of changes.
+
+    Above the quota, versions from `first_strict_version` on are refused; older ones are served, and then throttled.
+    """
 
     def __init__(self, services: Services, request: Request, first_strict_version: int) -> None:
         self._now_ms = services.clock.monotonic_ms
@@ -76,12 +79,12 @@ class Mutations:
     def charge(self, partitions: int) -> None:
         """Counts partitions that are about to be made or deleted.
 
-        Raises ThrottlingQuotaExceededError if that has to wait.
+        Raises ThrottlingQuotaExceededError where the quota is exceeded and the request's version is refused for that.
         """
         self._quota.record(partitions, self._now_ms())
 
     def respond(self, parts: Parts) -> Parts | Throttled:
-        """Returns the response, and with it how long the client is throttled."""
+        """Returns the response; as Throttled where the client has exceeded its quota."""
         throttle_ms = self._quota.throttle_ms(self._now_ms())
         return Throttled(parts, throttle_ms) if throttle_ms else parts
 
@@ -102,7 +105,7 @@ GROW_GUARD = Guard(ApiKey.CREATE_PARTITIONS, AclOperation.ALTER, ResourceType.TO
 
 
 def create_topics(services: Services, request: Request) -> Reply:
-    """Creates each topic."""
+    """Handles CreateTopics: creates each topic, or with `validate_only` checks whether it could be created."""
     message = CREATE_TOPICS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_CREATION)
     return later(_create_each(services, request.without_body(), message, mutations))
@@ -202,7 +205,7 @@ def _created(services: Services, topic: TopicInfo, *, validate_only: bool) -> Cr
 
 
 def delete_topics(services: Services, request: Request) -> Reply:
-    """Deletes each topic."""
+    """Handles DeleteTopics: deletes each topic, given by its name or from v6 on by its id."""
     message = DELETE_TOPICS.decode_request(request.version, request.body)
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         asked: list[_Asked] = [(topic.name, topic.topic_id) for topic in each(message.topics)]
@@ -264,7 +267,7 @@ def _name_of(services: Services, name: str | None, topic_id: UUID | None) -> str
 
 
 def create_partitions(services: Services, request: Request) -> Reply:
-    """Extends each topic, or only checks whether it could be extended."""
+    """Adds partitions to each topic, or with `validate_only` checks whether they could be added."""
     message = CREATE_PARTITIONS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_GROWTH)
     return later(_grow_each(services, request.without_body(), message, mutations))

@@ -59,7 +59,7 @@ END_GUARD = Guard(ApiKey.END_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL
 
 
 def init_producer_id(services: Services, request: Request) -> Reply:
-    """Returns a producer id and its epoch."""
+    """Responds with a producer id and its epoch, for a transactional id or for an idempotent producer."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
     if denied := _denied(services, request, message.transactional_id):
         return _told(services, INIT_PRODUCER_ID, request.version, Result(denied))
@@ -76,7 +76,10 @@ def init_producer_id(services: Services, request: Request) -> Reply:
 
 
 def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
-    """Returns NONE for a client that may write; for idempotent writes the right to write to any topic will do."""
+    """Returns NONE if the client may get a producer id, else the error.
+
+    Without a transactional id, the right to write to any one topic is enough.
+    """
     if transactional_id is not None:
         permitted = INIT_GUARD.permits(services, request.session, transactional_id)
         return ErrorCode.NONE if permitted else INIT_GUARD.error
@@ -111,14 +114,14 @@ def _told(services: Services, api: Answered[Any], version: int, result: Result) 
 
 
 def _as_known(api_key: ApiKey, version: int, error: ErrorCode) -> ErrorCode:
-    """Returns the error as a client of this version knows it."""
+    """Returns the error code; INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in versions that do not know that code."""
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED[api_key]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def add_offsets(services: Services, request: Request) -> Reply:
-    """Adds the group's partition to the transaction."""
+    """Adds the group's partition of `__consumer_offsets` to the transaction."""
     message = ADD_OFFSETS_TO_TXN.decode_request(request.version, request.body)
     if not ADD_GUARD.permits(services, request.session, message.transactional_id):
         return _added(services, request.version, ADD_GUARD.error)
@@ -161,7 +164,7 @@ def _added(services: Services, version: int, error: ErrorCode) -> Parts:
 
 
 def end(services: Services, request: Request) -> Reply:
-    """Ends the transaction."""
+    """Handles EndTxn: commits or aborts the transaction, and responds once the decision is stored."""
     version = request.version
     message = END_TXN.decode_request(version, request.body)
     if not END_GUARD.permits(services, request.session, message.transactional_id):

@@ -28,7 +28,7 @@ MAX_KINDS = 1_000  # the oldest kind is forgotten for another one
 
 
 def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
-    """Writes all loggers from a level on to a stream, as text, and returns what does it."""
+    """Has all loggers write their lines of `level` and above to a stream, as text; returns the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
     handler.addFilter(RepetitionFilter(unlimited=(REQUESTS, AUDIT)))
@@ -40,7 +40,7 @@ def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
 
 
 def use_format(handler: logging.Handler, name: str) -> None:
-    """Writes the lines from now on in the format `text` or `json`."""
+    """Has the handler write lines in the format `name`, `text` or `json`, from now on."""
     if name != JSON:
         return
     # A broker that writes text is spared the time and memory of the library.
@@ -50,7 +50,7 @@ def use_format(handler: logging.Handler, name: str) -> None:
 
 
 def tell_plainly(record: logging.LogRecord) -> bool:
-    """Passes the records of HTTP_SERVER; makes a warning of an error that is the client's, and names its kind."""
+    """Passes every record of HTTP_SERVER; an error that is a client's fault becomes a warning of one sentence."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return True
@@ -76,7 +76,7 @@ class _Window:
 
 
 class RepetitionFilter(logging.Filter):
-    """Passes lines that are not repeated too often; the time is that of the records."""
+    """Leaves out lines of one kind beyond LINES_IN_WINDOW within WINDOW_S, by the times of the records."""
 
     def __init__(self, unlimited: Collection[str] = ()) -> None:
         """Takes the names of loggers whose lines are never left out."""

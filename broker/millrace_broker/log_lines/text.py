@@ -24,7 +24,7 @@ class LineFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: LogRecord) -> str:  # noqa: N802  # logging's name
-        """Returns the line of a record."""
+        """Returns the line of a record, with characters that can't be printed escaped."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802  # logging's name
@@ -34,13 +34,13 @@ class LineFormatter(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """Returns the text on one line, cut where it is very long."""
+    """Returns the text on one line, with unprintable characters escaped, and cut where it is very long."""
     text = cut(text)
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def cut(text: str) -> str:
-    """Returns the beginning of a text where it is very long, and how long it is."""
+    """Returns the text; of one above MAX_CHARACTERS, its beginning and how long it is."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
 
 

@@ -37,7 +37,7 @@ from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, Sampl
 
 
 class Admission:
-    """Counts the open connections by address and by listener.
+    """The counts of open connections, by address and by listener, which decide whether one more is admitted.
 
     Args:
         last_descriptors: the first descriptor that is not for connections.
@@ -58,7 +58,7 @@ class Admission:
     def admit(
         self, address: str, listener: str, limits: ConnectionLimits, descriptor: int = NO_DESCRIPTOR
     ) -> str | None:
-        """Counts one more connection and returns None, or returns the limit that is reached."""
+        """Counts one more connection and returns None, or returns the limit reached, like `max.connections=9`."""
         config, own = limits.broker, limits.open(listener)
         if descriptor >= self._last_descriptors:
             return f"{descriptor} descriptors are open"
@@ -91,7 +91,7 @@ COUNTED_AS = "CONNECTION"
 
 
 class Accepting:
-    """The connections that wait to be let in, by listener.
+    """The new connections that wait, in order, until the rate of their listener allows them to be read.
 
     Args:
         rates: measures the connections.
@@ -121,7 +121,7 @@ class Accepting:
         self._waiting: defaultdict[str, deque[Connection]] = defaultdict(deque)
 
     def take(self, connection: Connection) -> None:
-        """Lets a new connection in, at once or later, or closes it later."""
+        """Lets a new connection be read, now or after its wait; closes it later if its address is too fast."""
         session = connection.session
         queue, limits = self._waiting[session.listener], self._scopes(session.listener).values()
         if not queue and self._address_limit(session.host) is None and not any(limit is not None for limit in limits):
@@ -162,7 +162,7 @@ Scopes = Mapping[str, float | None]  # what a connection counts for, the broker 
 
 
 class ConnectionRates:
-    """Measures the connections that are opened; None stands for no limit."""
+    """Measures the rates of new connections, of the broker, listeners and addresses; a limit of None means no limit."""
 
     def __init__(self, windows: QuotaWindows = DEFAULT_WINDOWS) -> None:
         self._windows = windows

@@ -44,7 +44,7 @@ API_KEY, VERSION = slice(0, 2), slice(2, 4)  # of a request
 
 
 class ConnectionGate:
-    """The gate of one connection; its session names it as its authenticator."""
+    """The gate of one connection, which lets only requests of the login through until the client has authenticated."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ConnectionGate:
         max_bytes: int,
         metrics: RequestMetrics,
     ) -> None:
-        """Takes, as `max_bytes`, the largest frame that may come once somebody has authenticated."""
+        """Takes, as `max_bytes`, the largest frame that the client may send once it has authenticated."""
         self._connection = connection
         self._authentication = authentication
         self._max_bytes = max_bytes
@@ -67,7 +67,7 @@ class ConnectionGate:
         self._login_timer = asyncio.get_running_loop().call_later(self._max_login_s, self._wait_no_longer)
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle. Raises WireError for one that may not come now."""
+        """Returns whether to handle a frame; a bare token is answered here. Raises WireError where none may come."""
         if self._authentication.state is State.BARE_TOKENS:
             self._take_bare_token(bytes(frame))
             return False
@@ -79,12 +79,12 @@ class ConnectionGate:
         return True
 
     def handshake(self, version: int, mechanism: str) -> None:
-        """Takes the mechanism that a client chooses, as `Authenticator` says."""
+        """Takes the mechanism that a client chooses; raises what `Authenticator.handshake` raises."""
         with self._closing_on_failure():
             self._authentication.handshake(version, mechanism)
 
     def authenticate(self, token: bytes) -> Challenge:
-        """Takes a token, as `Authenticator` says. From the last one on, the session has a principal."""
+        """Takes the client's token and returns the challenge; after the last token the session has its principal."""
         has_session = self._authentication.authenticated is not None
         with self._closing_on_failure():
             challenge = self._authentication.authenticate(token)
@@ -102,7 +102,7 @@ class ConnectionGate:
         return challenge
 
     def close(self) -> None:
-        """Waits no longer for somebody to authenticate."""
+        """Cancels the timer that ends a connection without a login."""
         self._login_timer.cancel()
 
     def _wait_no_longer(self) -> None:
@@ -128,7 +128,7 @@ class ConnectionGate:
 
 
 class ListenerAuthentication:
-    """Makes the gates of one listener's connections; where it takes signed tokens, it keeps their keys."""
+    """Makes the gates of one listener's connections; with OAUTHBEARER it keeps the public keys that check tokens."""
 
     def __init__(
         self,
@@ -153,12 +153,12 @@ class ListenerAuthentication:
         return ConnectionGate(connection, authentication, self._security, self._max_frame_bytes, self._metrics)
 
     def start(self) -> None:
-        """Begins to fetch keys."""
+        """Begins to fetch the public keys, if the listener checks tokens by keys from an address."""
         if self._keys is not None:
             self._keys.start()
 
     async def stop(self) -> None:
-        """Fetches no more keys."""
+        """Stops the task that fetches the public keys, if there is one."""
         if self._keys is not None:
             await self._keys.stop()
 

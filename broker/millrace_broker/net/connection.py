@@ -72,7 +72,7 @@ class ConnectionOwner(Protocol):
     long_requests: LongRequests
 
     def opened(self, connection: Connection) -> bool:
-        """Returns whether the connection may stay."""
+        """Returns whether a new connection may stay; False where a limit of connections is reached."""
         ...
 
     def closed(self, connection: Connection) -> None:
@@ -81,7 +81,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The broker's side of one connection."""
+    """The broker's side of one client connection: it takes requests, and sends their replies in the same order."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         listener: str = PLAINTEXT,
         new_gate: NewGate | None = None,
     ) -> None:
-        """Takes the server, the listener, and what makes the gate that holds back whoever has not authenticated."""
+        """Takes the server, the listener's name, and what makes the gate; None where nobody authenticates."""
         self._owner = owner
         self._memory = owner.memory if new_gate is None else owner.strangers_memory
         self._new_gate = new_gate
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the socket, if the server has room."""
+        """Takes the socket's transport; aborts the connection where the server refuses it."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
@@ -142,11 +142,11 @@ class Connection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def authenticated(self, principal: Principal) -> None:
-        """Takes the principal that the certificate of the peer stands for."""
+        """Sets the session's principal to the one that the peer's TLS certificate maps to."""
         self.session = replace(self.session, principal=principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drops everything that waits."""
+        """Drops waiting requests and replies, cancels their futures, and gives the memory back."""
         if exc is not None:
             logger.debug("connection of %s broke: %s", self.peer, exc)
         self._backlog.clear()
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Returns the buffer for the next bytes."""
+        """Returns the buffer into which the next bytes are received; a small one where memory is short."""
         return self._frames.writable(SMALL_READ_BYTES) if self._memory.is_short else self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send_ready()
 
     def mute(self, throttle_ms: int | None = None) -> None:
-        """Handles no further requests for so many milliseconds, or until `unmute`; answers leave meanwhile."""
+        """Handles no further requests for `throttle_ms`, or if that is None until `unmute`; replies leave meanwhile."""
         loop = asyncio.get_running_loop()
         if self._unmuting is not None and throttle_ms is not None:
             throttle_ms = max(throttle_ms, int((self._unmuting.when() - loop.time()) * 1000))
@@ -195,16 +195,16 @@ class Connection(asyncio.BufferedProtocol):
         self._unmuting = None if throttle_ms is None else loop.call_later(throttle_ms / 1000, self.unmute)
 
     def unmute(self) -> None:
-        """Goes on with the requests that have arrived."""
+        """Ends the mute, and handles the requests that have arrived meanwhile."""
         self._end_mute()
         self._work_off_backlog()
 
     def memory_is_free(self) -> None:
-        """Goes on reading, if there is enough memory now."""
+        """Goes on reading a request that had to wait for memory, if there is enough now."""
         self._update_reading()
 
     def trim(self) -> None:
-        """Gives back the memory that is kept for the next request."""
+        """Frees the memory that the receive buffer keeps for the next incomplete request."""
         self._frames.trim()
         self._account()
 
@@ -226,21 +226,21 @@ class Connection(asyncio.BufferedProtocol):
         self._work_off_backlog()
 
     def limit_frames(self, max_frame_bytes: int) -> None:
-        """Lets no larger frame in from now on."""
+        """Sets the largest size of a frame that is accepted from now on, in bytes."""
         self._frames.max_frame_bytes = max_frame_bytes
 
     def welcome(self) -> None:
-        """Holds its memory beside all others who have authenticated."""
+        """Moves the connection's memory from the share of clients without a login to that of all others."""
         self._memory.forget(self)
         self._memory, self._held_bytes = self._owner.memory, 0
         self._account()
 
     def open_gate(self) -> None:
-        """Holds back no request any more."""
+        """Removes the gate: no further request is held back for a login."""
         self._gate = None
 
     def tell(self, message: bytes) -> None:
-        """Sends a frame that answers no request, behind the replies to all requests so far."""
+        """Sends a frame that answers no request, such as a SASL token, after the replies that are ready."""
         self._send_ready()
         self._outgoing.send([framed(message)])
 
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close_if_drained()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes the connection at once, without the replies that wait."""
         self._transport.abort()
 
     @property
@@ -284,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _take(self, frame: memoryview, arrived: float) -> None:
-        """Handles a request, or keeps it to be handled together with those behind it."""
+        """Handles a request, or keeps it to be handled together with the next ones of its API and version."""
         if self._gate is not None and not self._gate.admits(frame):
             return
         header = read_request_header(frame)
@@ -339,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._begin(slot, reply.work) if isinstance(reply, InTurns) else reply
 
     def _begin(self, slot: Slot, work: Callable[[], Reply]) -> Reply:
-        """Begins what takes long of a request, and goes on with those behind it once that is done."""
+        """Begins `work`, which takes long, and returns its future reply; later requests are handled after that."""
         self._long_bytes = slot.bytes_in
         return self._owner.long_requests.begin(work, self._long_request_is_handled)
 
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             raise answers[-1]
 
     def _throttled(self, slot: Slot, answers: Sequence[Reply | WireError]) -> Sequence[Reply | WireError]:
-        """Returns the answers with their throttle times, once all of them are there, and mutes the connection."""
+        """Returns the replies with their throttle times, and mutes the connection; unchanged while one is a future."""
         if any(isinstance(answer, asyncio.Future) for answer in answers):
             return answers
         services, now_ms = self._owner.services, self._owner.clock.monotonic_ms()

@@ -25,7 +25,7 @@ UNKNOWN_KEY_INTERVAL_S = 10.0
 
 
 class JsonWebKeys:
-    """The keys of one address."""
+    """The public keys of one JSON Web Key Set (`sasl.oauthbearer.jwks.endpoint.url`), fetched again now and then."""
 
     def __init__(self, rules: TokenRules, clock: Clock) -> None:
         assert rules.keys_url is not None, "otherwise there are no keys"
@@ -38,7 +38,7 @@ class JsonWebKeys:
         self._task: asyncio.Task[None] | None = None
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """Returns the key of an id; without an id the only key. An id that is not known has the keys fetched again."""
+        """Returns the key with this id, or the only key for None; None, and has the keys fetched, for an unknown id."""
         if key_id is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         found = self._keys.get(key_id)
@@ -51,7 +51,7 @@ class JsonWebKeys:
         self._task = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """Fetches the keys no longer."""
+        """Stops the task that fetches the keys."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -78,12 +78,12 @@ class JsonWebKeys:
 
 
 def parse_keys(content: bytes) -> dict[str | None, jwt.PyJWK]:
-    """Returns the keys of a set by their ids. Raises ValueError or PyJWTError for anything else."""
+    """Returns the keys of a JSON Web Key Set by their ids. Raises ValueError or PyJWTError for other content."""
     return {key.key_id: key for key in jwt.PyJWKSet.from_json(content.decode()).keys}
 
 
 async def fetch(url: str) -> bytes:
-    """Returns what an address holds."""
+    """Returns the content of a `file:` or HTTP address, up to `MAX_BYTES`. Raises OSError or ClientError."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return await asyncio.to_thread(_read, Path(unquote(parts.path)))

@@ -44,7 +44,7 @@ Step = Callable[[Any], Any]  # `send` or `throw` of a coroutine
 
 
 class LongRequests:
-    """The requests of one event loop that take long."""
+    """The long requests of one event loop, which are handled a few milliseconds at a time, in turns."""
 
     def __init__(self, clock: Clock, cycles: CycleCollector | None = None) -> None:
         self.now_s = clock.monotonic_s
@@ -55,17 +55,17 @@ class LongRequests:
         self._is_due = False  # the next turn
 
     def begin(self, handle: Callable[[], Reply], answered: Callable[[], None]) -> Later:
-        """Returns the response that `handle` will give; `answered` is called when it is there."""
+        """Returns the future response of `handle`, which runs in turns; calls `answered` when the response is there."""
         response = asyncio.ensure_future(self._respond(handle))
         response.add_done_callback(lambda _: answered())
         return response
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-        """Returns what a coroutine will come to in turns."""
+        """Returns the future result of a coroutine that runs in turns."""
         return asyncio.ensure_future(self._in_turns(work))
 
     def next_turn(self) -> asyncio.Future[None]:
-        """Returns what is done when the next turn begins that nobody has asked for."""
+        """Returns a future that is done when the next free turn begins; turns are given in the order of these calls."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         self._call_soon()
@@ -101,7 +101,7 @@ class LongRequests:
 
 
 class _InTurns(Generic[Result]):
-    """A coroutine, each of whose steps may end at a pause; to be awaited once. It is the turns of what it does."""
+    """A coroutine that runs in turns, each of whose steps may be interrupted at a `pause`; to be awaited once."""
 
     def __init__(self, requests: LongRequests, work: Coroutine[Any, Any, Result]) -> None:
         self._requests = requests
@@ -109,7 +109,7 @@ class _InTurns(Generic[Result]):
         self._ends_s = 0.0
 
     def __await__(self) -> Generator[Any, Any, Result]:
-        """Does all steps; each begins with a turn, and ends with what the coroutine waits for."""
+        """Runs all steps of the coroutine: each begins with a turn, and ends where the coroutine awaits something."""
         step, given = self._work.send, None
         while True:
             self._requests.cycles.pause()
@@ -130,7 +130,7 @@ class _InTurns(Generic[Result]):
                 step, given = self._work.throw, error
 
     def _step(self, step: Step, given: Any) -> Generator[Any, Any, tuple[bool, Any]]:
-        """Does one step in a greenlet, and waits wherever that does; returns its outcome."""
+        """Runs one step in a greenlet, and waits wherever that waits; returns what `_outcome` returns of the step."""
         running = greenlet(partial(_outcome, step, given))
         running.gr_context = copy_context()
         switched = self._switch(running.switch)
@@ -157,13 +157,13 @@ class _InTurns(Generic[Result]):
             _wait(self._requests.next_turn())
 
     def beside(self, work: Callable[[], Done]) -> Done:
-        """Returns what the work comes to on a thread."""
+        """Returns the result of `work`, which runs on a thread while the loop serves others."""
         done = asyncio.get_running_loop().run_in_executor(self._requests.threads, work)
         _wait(done)
         return done.result()
 
     def later(self, work: Coroutine[Any, Any, Done]) -> asyncio.Future[Done]:
-        """Returns what the coroutine will come to, in turns of its own."""
+        """Returns the future result of a coroutine, which runs in turns of its own."""
         return self._requests.later(work)
 
 
@@ -172,7 +172,7 @@ async def _called(handle: Callable[[], Reply]) -> Reply:
 
 
 async def _gathered(parts: Parts) -> Parts:
-    """Returns many parts in few: the loop would go through all of them at once to send them."""
+    """Returns a response's many parts joined into few, in turns, as the loop would send all of them in one go."""
     gathered: Parts = []
     for are_bytes, group in groupby(each(parts), lambda part: isinstance(part, bytes | memoryview)):
         while few := list(islice(group, GATHERED_PARTS)):
@@ -181,7 +181,7 @@ async def _gathered(parts: Parts) -> Parts:
 
 
 def _outcome(step: Step, given: Any) -> tuple[bool, Any]:
-    """Returns whether the step was the last one, and what it comes to or waits for."""
+    """Returns (True, the result) after the coroutine's last step, else (False, what the coroutine awaits)."""
     try:
         return False, step(given)
     except StopIteration as end:
@@ -189,12 +189,12 @@ def _outcome(step: Step, given: Any) -> tuple[bool, Any]:
 
 
 def _wait(awaited: Awaitable[Any]) -> None:
-    """Leaves the greenlet until that is done; raises what it raises."""
+    """Leaves the greenlet until `awaited` is done; raises what that raises."""
     getcurrent().parent.switch(awaited)
 
 
 def _forget(handling: asyncio.Future[Reply]) -> None:
-    """Takes what nobody waits for any more."""
+    """Cancels the reply to a client that has gone; logs an unexpected error of its handler."""
     error = handling.exception()
     if error is None:
         reply = handling.result()

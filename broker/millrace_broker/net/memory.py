@@ -26,25 +26,25 @@ MAX_LIMITS = 4
 
 
 class Holder(Protocol):
-    """A connection that holds memory and may have to wait for more."""
+    """A connection that holds memory for requests and replies, and may have to wait for more."""
 
     is_reading: bool  # whether more may come of its peer
     last_active: float  # in seconds of the monotonic clock: when its peer sent or took a byte
 
     def memory_is_free(self) -> None:
-        """Asks again for the memory that was refused."""
+        """Asks again, by `may_grow`, for the memory that was refused, as some may be free now."""
         ...
 
     def abort(self) -> None:
-        """Closes at once, and so gives back what it holds."""
+        """Closes the connection at once, and so gives back the memory that it holds."""
         ...
 
 
 class MemoryInFlight:
-    """Accounts for the memory of all connections."""
+    """The account of the memory that connections hold for requests and replies, with a limit."""
 
     def __init__(self, limit_bytes: int, reclaim: Callable[[], None], purpose: str) -> None:
-        """Takes `reclaim`, which asks all holders to give back what they don't need now, and what the memory is for."""
+        """Takes `reclaim`, which asks all holders to give back unused memory; `purpose` is for the log line."""
         self._limit_bytes = limit_bytes
         self._reclaim = reclaim
         self._purpose = purpose
@@ -56,11 +56,11 @@ class MemoryInFlight:
 
     @property
     def is_short(self) -> bool:
-        """Whether requests in flight take all the memory that they may."""
+        """Whether the memory held has reached the limit."""
         return self.used_bytes >= self._limit_bytes
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Notes that `holder` has `held_bytes` in all."""
+        """Sets the bytes that `holder` holds in all."""
         before = self._held.get(holder, 0)
         self.used_bytes += held_bytes - before
         self._is_told = self._is_told and 2 * self.used_bytes > self._limit_bytes
@@ -74,7 +74,7 @@ class MemoryInFlight:
             self._wake()
 
     def may_grow(self, holder: Holder, growth_bytes: int) -> bool:
-        """Returns whether `holder` may take `growth_bytes` more; where it may not, it is woken to ask again."""
+        """Returns whether `holder` may take `growth_bytes` more; if not, `memory_is_free` is called on it later."""
         if self.used_bytes + growth_bytes > self._limit_bytes:
             self._reclaim()
         used_bytes = self.used_bytes + growth_bytes
@@ -102,7 +102,7 @@ class MemoryInFlight:
             )  # fmt: skip
 
     def stalled(self, since_s: float) -> list[Holder]:
-        """Returns who holds memory, though nothing has come since then, if others wait for it."""
+        """Returns the holders that nothing has come from since `since_s` (monotonic); none if no other waits."""
         if not self._waiting:
             return []
         return [one for one in self._held if one.is_reading and one.last_active < since_s]

@@ -28,7 +28,7 @@ OFF = -1
 
 
 class RequestLog:
-    """Writes the lines of the request log, as the live properties say."""
+    """Writes the lines of the request log, for the requests that the live `request.log.…` properties choose."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -40,7 +40,7 @@ class RequestLog:
         return config.request_log_slower_than_ms != OFF or config.request_log_clients != ""
 
     def note(self, peer: str, header: RequestHeader, times: RequestTimes, reply_bytes: int, now: float) -> None:
-        """Writes the line of a request, if it has one; its reply, if it has one, has just been sent."""
+        """Writes the line of a request if the properties choose it; called when its reply has been sent."""
         if not self._wants(header, 1000 * (now - times.arrived)):
             return
         logger.info(

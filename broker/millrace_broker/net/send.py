@@ -41,7 +41,7 @@ class _File:
 
 
 class Outgoing:
-    """Holds the parts of a connection's replies that the transport has not been given yet.
+    """The parts of a connection's replies that the transport has not been given yet.
 
     Args:
         transport: the socket.
@@ -75,7 +75,7 @@ class Outgoing:
         self.is_paused = False
 
     def send(self, parts: Parts) -> None:
-        """Gives the transport what it takes now; `resume` gives it the rest when it has room."""
+        """Gives the transport as many parts as it has room for, and keeps the rest for `resume`."""
         if not self.is_busy:
             if len(parts) == 1 and type(parts[0]) is bytes:
                 self._transport.write(parts[0])
@@ -87,7 +87,7 @@ class Outgoing:
         self.resume()
 
     def resume(self) -> None:
-        """Gives the transport more, if it has room; after a failure nothing any more."""
+        """Gives the transport the parts that were kept, while it has room; after a failure none any more."""
         try:
             with self._corked():
                 while self._parts and not self.is_paused and self._sending is None and not self._has_failed:
@@ -99,7 +99,7 @@ class Outgoing:
         self._note_whether_busy()
 
     def clear(self) -> None:
-        """Drops all parts, as the connection has ended, which is told nothing any more: the two would be a cycle."""
+        """Drops all parts and both callbacks, as the connection has ended; kept, they would make a reference cycle."""
         self._on_sent = self._on_failure = _nobody
         self._parts.clear()
         if self._sending is not None:
@@ -136,7 +136,7 @@ class Outgoing:
         self._transport.write(piece)
 
     def _write(self, parts: Parts) -> None:
-        """Writes bytes in order; the transport keeps what the socket does not take now."""
+        """Writes parts that are bytes, in order; the transport keeps what the socket does not take now."""
         writes = list(_writes(parts))
         if len(writes) == 1:
             self._transport.write(writes[0])
@@ -203,4 +203,4 @@ def _writes(parts: Parts) -> Iterator[bytes | memoryview]:
 
 
 def _nobody(*_: object) -> None:
-    """Takes what is told to a connection that has ended."""
+    """Does nothing; replaces the callbacks of a connection that has ended."""

@@ -35,7 +35,7 @@ Waited = Later | asyncio.Future[list[Response]]  # for one reply, or for several
 
 
 class Slot:
-    """A place in line, of one request or of several of one kind that arrived together and are handled together."""
+    """A place in a connection's line of replies, for one request or several of one kind that are handled together."""
 
     __slots__ = (
         "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers",
@@ -61,11 +61,11 @@ class Slot:
         self.parts: Parts | None = None  # the frames of all replies; None until they are there
 
     def leaves_out(self, size_bytes: int, body: memoryview) -> bool:
-        """Returns whether another request of its kind is not handled together with those that are here."""
+        """Returns whether another request of this API and version takes long, and so is not handled with these."""
         return size_bytes > LONG_BYTES and takes_long(self.api, self.version, body)
 
     def take_replies(self, responses: Sequence[Reply | WireError]) -> int | None:
-        """Makes frames of the responses, which become the slot's `parts`, and returns how many bytes they are.
+        """Frames the responses as the slot's `parts`, and returns their size in bytes.
 
         Returns None, and makes nothing, where a future is among the responses.
         """
@@ -89,7 +89,7 @@ class Slot:
 
 
 def takes_long(api: Api, version: int, body: memoryview) -> bool:
-    """Returns whether a request of more than `LONG_BYTES` is handled alone, in turns."""
+    """Returns whether a request of more than `LONG_BYTES` is handled alone, in turns (`net.long_requests`)."""
     return api.handle_all is None or (api.has_many is not None and api.has_many(version, body))
 
 
@@ -125,7 +125,7 @@ Responses = Sequence[Reply | WireError]
 def throttled(
     slot: Slot, responses: Responses, services: Services, session: ClientSession, now_ms: int
 ) -> tuple[Responses, int]:
-    """Returns the responses of a slot with their throttle times, and the longest of these in milliseconds."""
+    """Returns the responses of a slot with throttle times written into them, and the longest of these in ms."""
     quotas, user = services.quotas, session.principal.name
     is_exempt = _is_exempt(slot.api_key, services, session)
     seconds = (slot.times.handled - slot.times.started) / len(slot.headers)
@@ -149,7 +149,7 @@ def throttled(
 
 
 def _is_exempt(api_key: int, services: Services, session: ClientSession) -> bool:
-    """Returns whether a request's time is not recorded: a fetch's, or that of a permitted request among brokers."""
+    """Returns whether handler time is not counted: a fetch's, or that of brokers' requests from a permitted client."""
     if api_key not in AMONG_BROKERS:
         return api_key == ApiKey.FETCH
     access = services.authorizer

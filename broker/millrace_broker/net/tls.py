@@ -43,7 +43,7 @@ NOTHING = memoryview(b"")
 
 
 class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
-    """The broker's end of TLS on one connection.
+    """The server side of TLS on one connection: a protocol to the socket's transport, a transport to `Connection`.
 
     Args:
         connection: what is secured.
@@ -73,23 +73,23 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
     # The protocol of the socket.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the socket; the connection may refuse it before a handshake costs anything."""
+        """Takes the socket's transport; the connection may refuse it before a handshake costs anything."""
         self._socket = cast("asyncio.Transport", transport)
         self._timeout = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._shake_no_longer)
         self._connection.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the connection."""
+        """Stops the handshake's timer, and tells the connection that the socket has closed."""
         self._timeout.cancel()
         self._held = b""
         self._connection.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Returns the buffer for the next bytes."""
+        """Returns the buffer for the next encrypted bytes, which all connections share."""
         return self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypts what has arrived."""
+        """Decrypts what has arrived for the connection, or continues the handshake with it."""
         data = self._scratch[:nbytes]
         try:
             if not self._is_secured:
@@ -107,21 +107,21 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             logger.info("%s left listener %s before its handshake was complete", self._peer, self._listener.name)
 
     def pause_writing(self) -> None:
-        """Has the connection stop, as the peer does not drain its socket."""
+        """Has the connection stop sending, as the peer does not drain its socket."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Has the connection go on."""
+        """Has the connection send again, as the peer has drained its socket."""
         self._connection.resume_writing()
 
     # The transport of the connection.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Returns what the socket's transport has, and the `ssl_object`."""
+        """Returns a value of the socket's transport by its name, or for `ssl_object` the SSL object."""
         return self._tls if name == "ssl_object" else self._socket.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends bytes."""
+        """Encrypts and sends bytes."""
         self.writelines((data,))
 
     def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
@@ -144,12 +144,12 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.writelines(gathered)
 
     def pause_reading(self) -> None:
-        """Gives the connection nothing more, and stops reading the socket."""
+        """Stops reading the socket; what has arrived stays encrypted, and the connection gets nothing."""
         self._is_paused = True
         self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """Goes on with what has arrived, and then with the socket."""
+        """Decrypts what had arrived before the pause, and then reads the socket again."""
         self._is_paused = False
         if self._has_rest:
             asyncio.get_running_loop().call_soon(self._work_off)
@@ -161,11 +161,11 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return not self._is_paused
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Sets the limits of the transport's buffer."""
+        """Sets the limits of the socket transport's write buffer, in bytes."""
         self._socket.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Returns the bytes that wait, encrypted, to be sent or to be read."""
+        """Returns how many encrypted bytes wait: those to be sent, and those received but not decrypted."""
         return self._socket.get_write_buffer_size() + len(self._held)
 
     def is_closing(self) -> bool:
@@ -173,7 +173,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return self._socket.is_closing()
 
     def close(self) -> None:
-        """Sends what waits, and says that no more comes."""
+        """Sends what waits and TLS's close_notify, and closes the socket."""
         if self._is_secured and not self._socket.is_closing():
             with suppress(ssl.SSLError):  # the peer's own close_notify is not waited for
                 self._tls.unwrap()
@@ -181,7 +181,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket.close()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes the socket at once, without sending what waits."""
         self._socket.abort()
 
     # Between them.
@@ -195,7 +195,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return bool(self._held or self._incoming.pending or self._tls.pending())
 
     def _shake(self, data: memoryview) -> memoryview:
-        """Continues the handshake, and returns the bytes that came after it."""
+        """Continues the handshake with `data`, and returns the bytes behind its end. Raises TlsError or SSLError."""
         if not self._handshake_bytes and (reason := no_handshake(data)) is not None:
             raise TlsError(reason)
         while data and not self._is_secured and not self._socket.is_closing():
@@ -216,7 +216,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         self._is_secured = True
 
     def _decrypt(self, data: memoryview) -> None:
-        """Fills the connection's buffer as often as there is enough; leaves the rest where the connection pauses."""
+        """Decrypts into the connection's buffer, again and again; keeps the rest if the connection pauses reading."""
         while not self._socket.is_closing():
             if self._is_paused:
                 self._held = bytes(data)
@@ -232,7 +232,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self.close()
 
     def _fill(self, buffer: memoryview, data: memoryview) -> tuple[int, memoryview]:
-        """Decrypts into the buffer until it is full or nothing is left; returns how much, and what is left."""
+        """Decrypts into the buffer until it is full or all is used; returns the bytes decrypted, and unused `data`."""
         filled, size = 0, len(buffer)
         incoming, tls = self._incoming, self._tls
         while filled < size:
@@ -255,7 +255,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return filled, data
 
     def _work_off(self) -> None:
-        """Decrypts what had been left, and only then reads the socket again."""
+        """Decrypts what was kept during a pause, and only then reads the socket again."""
         if self._is_paused or self._socket.is_closing():
             return
         held, self._held = self._held, b""

@@ -20,7 +20,7 @@ from millrace_broker.security.client_session import ANONYMOUS, USER, Principal
 
 
 class FileStamp(NamedTuple):
-    """What tells a changed file from an unchanged one."""
+    """A file's inode, size and time of change, by which a changed certificate file is noticed."""
 
     inode: int
     size_bytes: int
@@ -38,9 +38,10 @@ class TlsListener:
         self._rules = parse_rules(listener.properties.get(MAPPING_RULES, "DEFAULT"))
 
     def renew(self, properties: Mapping[str, str]) -> bool:
-        """Takes the broker's newest properties, and what their files have now; returns whether anything has changed.
+        """Makes a new TLS context if the listener's properties or their files have changed; returns whether they have.
 
-        Raises InvalidConfigError where it can't be used: what was before stays, and the same is not tried again.
+        Raises InvalidConfigError where they can't be used: the former context stays, and the same files are not tried
+        again.
         """
         own = own_properties(self.name, self._protocol, properties)
         seen = _seen(own)
@@ -55,7 +56,7 @@ class TlsListener:
         server_context(own_properties(self.name, self._protocol, properties))
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Returns whom a certificate (DER) stands for. Raises TlsError where no mapping rule fits its subject.
+        """Returns the principal of a DER certificate by the mapping rules. Raises TlsError where none fits its subject.
 
         Where clients authenticate by SASL, the certificate says only that they may connect.
         """

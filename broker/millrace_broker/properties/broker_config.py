@@ -25,7 +25,7 @@ LEAST_QUEUED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The properties as fields: `num_partitions` is `num.partitions`."""
+    """The broker's own properties as fields: `num_partitions` is `num.partitions`."""
 
     broker_id: int = setting(
         -1, "This broker's id in the cluster; -1: that of its folders, else a new one.", minimum=-1
@@ -251,7 +251,7 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
+        """Returns the given properties that this class declares, parsed; raises InvalidConfigError for a bad value."""
         values = BROKER_CONFIG.parse(BROKER_CONFIG.known(properties))
         if -1 < cast("int", values.get(QUEUED_BYTES, -1)) < LEAST_QUEUED_BYTES:
             raise InvalidConfigError(

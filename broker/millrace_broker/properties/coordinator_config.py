@@ -59,7 +59,7 @@ class GroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> GroupConfig:
-        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
+        """Returns the given properties that this class declares, parsed; raises InvalidConfigError for a bad value."""
         return build(cls, GROUP_CONFIG.parse(GROUP_CONFIG.known(properties)))
 
     @property
@@ -125,7 +125,7 @@ class ConsumerGroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConsumerGroupConfig:
-        """Parses those of the given properties that are declared here.
+        """Returns the given properties that this class declares, parsed.
 
         Raises InvalidConfigError, also for a time outside of its bounds.
         """
@@ -134,7 +134,7 @@ class ConsumerGroupConfig:
         return config
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
-        """Returns this configuration with a group's own times.
+        """Returns this configuration with the session timeout and heartbeat interval that a group has for itself.
 
         Raises InvalidConfigError where they are out of bounds.
         """
@@ -149,7 +149,7 @@ class ConsumerGroupConfig:
         return config
 
     def check_times(self, prefix: str) -> None:
-        """Raises InvalidConfigError for a time outside of its bounds; `prefix` begins the names of the properties."""
+        """Raises InvalidConfigError for a time out of bounds; `prefix` begins the names, as `group.consumer.`."""
         for time in ("session.timeout.ms", "heartbeat.interval.ms"):
             field = time.replace(".", "_")
             value = getattr(self, f"group_consumer_{field}")
@@ -238,7 +238,7 @@ class TransactionConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TransactionConfig:
-        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
+        """Returns the given properties that this class declares, parsed; raises InvalidConfigError for a bad value."""
         return build(cls, TRANSACTION_CONFIG.parse(TRANSACTION_CONFIG.known(properties)))
 
 

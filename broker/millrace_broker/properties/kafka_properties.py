@@ -32,7 +32,7 @@ TOPS = {ConfigType.SHORT: MAX_SHORT, ConfigType.INT: MAX_INT, ConfigType.LONG: M
 
 
 class KafkaProperty(NamedTuple):
-    """One row of the table."""
+    """One row of `kafka_properties.tsv`, whose columns the module describes."""
 
     scope: str
     name: str
@@ -64,7 +64,7 @@ def kafka_properties() -> dict[tuple[str, str], KafkaProperty]:
 
 @cache
 def known_rules(scope: str) -> Mapping[str, Rules]:
-    """Returns what the table says of the properties of a scope, by name, for those that this broker obeys."""
+    """Returns the types, bounds and other rules of a scope's properties, by name, as the table has them."""
     return {name: _rules(row) for (area, name), row in kafka_properties().items() if area == scope}
 
 
@@ -80,7 +80,7 @@ def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
 
 
 def _rules(row: KafkaProperty) -> Rules:
-    """Returns what a row says beside the default; a number is at most the largest of its type."""
+    """Returns the type, the bounds and the flags in a row; a number is at most the largest of its type."""
     rules: Rules = {
         "is_list": row.type is ConfigType.LIST,
         "is_secret": row.type is ConfigType.PASSWORD,

@@ -56,7 +56,7 @@ class NamedAddress(NamedTuple):
 
 
 class Override(NamedTuple):
-    """A property that is given for one listener alone, or for one mechanism of SASL on it, in lower case."""
+    """A property (`name`) that is given for one listener alone, or for one SASL mechanism on it, in lower case."""
 
     listener: str
     name: str
@@ -71,7 +71,7 @@ class Override(NamedTuple):
 
     @property
     def secures(self) -> bool:
-        """Whether it says how the listener is secured, and so may be changed live for one broker at a time alone."""
+        """Whether the property says how the listener is secured; then only one broker at a time may change it live."""
         return bool(self.mechanism) or self.name not in OF_ALL_BROKERS
 
 
@@ -93,7 +93,7 @@ class Listener:
 
 
 def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
-    """Returns the elements of a list of listeners.
+    """Returns the elements of a list of listeners, `NAME://HOST:PORT,…`.
 
     Raises InvalidConfigError for another form and a name given twice.
     """
@@ -107,7 +107,7 @@ def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
 
 
 def check_ports(listeners: Iterable[NamedAddress]) -> None:
-    """Raises InvalidConfigError where two of `listeners` have one port and are not of IPv4 and IPv6."""
+    """Raises InvalidConfigError where two listeners have the same port, unless they are one of IPv4 and one of IPv6."""
     taken: set[tuple[int, bool]] = set()
     for _, (host, port) in listeners:
         if (port, ":" in host) in taken:
@@ -117,7 +117,7 @@ def check_ports(listeners: Iterable[NamedAddress]) -> None:
 
 
 def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
-    """Returns the security protocol by the listener's name. Raises InvalidConfigError for another form or protocol."""
+    """Returns the protocols in `NAME:PROTOCOL,…` by listener. Raises InvalidConfigError for any other text."""
     protocols = {}
     for one in text.split(","):
         if not one.strip():
@@ -132,7 +132,7 @@ def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
 
 
 def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityProtocol:
-    """Returns the security protocol of a listener.
+    """Returns the security protocol of the listener `name`.
 
     Raises InvalidConfigError where neither the map nor its name tells it.
     """
@@ -143,7 +143,7 @@ def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> Securit
 
 
 def override(name: str) -> Override | None:
-    """Returns what `listener.name.NAME.PROPERTY` overrides; None for the name of another property."""
+    """Returns the parts of a name `listener.name.NAME.PROPERTY`; None for the name of another property."""
     match = OVERRIDE.fullmatch(name)
     return None if match is None else Override(match["listener"].upper(), match["property"], match["mechanism"] or "")
 
@@ -175,14 +175,14 @@ def _listener(text: str) -> NamedAddress:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The limits of the broker, and those that listeners have for themselves: by the listener and the property."""
+    """The broker's limits of connections, and those that listeners have for themselves, by listener and property."""
 
     broker: BrokerConfig
     own: Mapping[tuple[str, str], int]
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConnectionLimits:
-        """Parses the properties of a broker."""
+        """Returns the limits that a broker's properties give. Raises InvalidConfigError."""
         own = {
             (one.listener, one.name): cast("int", BROKER_CONFIG.keys[one.name].parse(text))
             for name, text in properties.items()

@@ -94,7 +94,7 @@ LONGEST_FIRST = sorted(REASONS.items(), key=lambda one: -len(one[0]))
 
 
 def restriction(name: str) -> str | None:
-    """Returns what a property asks for, as a noun phrase; None where it neither restricts nor encrypts."""
+    """Returns what a property asks for that is not served, as a noun phrase; None where there is nothing."""
     own = override(name)
     base = name if own is None else own.name
     if base in OBEYED | RENEWALS if own is None else own.is_known:
@@ -112,7 +112,7 @@ def restricts(name: str) -> bool:
 
 
 def check_unrestricted(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a value that asks for what is not served; the message has no secret in it."""
+    """Raises InvalidConfigError for a value that asks for protection that is not served; it tells no secret."""
     what = restriction(name)
     if what is None or not text.strip():
         return
@@ -127,7 +127,7 @@ def check_unrestricted(name: str, text: str) -> None:
 
 
 def check_not_of_listeners(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a property of listeners, which is read at the start, from the file alone."""
+    """Raises InvalidConfigError for a property of listeners: it is read at the start, and from the file alone."""
     if name in LISTENER_PROPERTIES:
         raise InvalidConfigError(f"{name}={text}: it is read at the start; give it in the broker's file")
 
@@ -141,7 +141,7 @@ def shown(name: str, text: str) -> str:
 
 
 def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey, ...]:
-    """Returns the properties of a scope that are not among those that are obeyed."""
+    """Returns the declarations of a scope's properties that Kafka knows and that `obeyed` does not name."""
     return tuple(
         key_without_effect(row, f"Without effect here: {reason(name)}.")
         for (area, name), row in kafka_properties().items()

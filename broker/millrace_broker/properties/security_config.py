@@ -24,7 +24,7 @@ CLIENT_AUTH = "ssl.client.auth"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """The properties as fields: `ssl_client_auth` is `ssl.client.auth`."""
+    """The properties of TLS as fields: `ssl_client_auth` is `ssl.client.auth`."""
 
     ssl_client_auth: str = setting("none", "Whether clients show a certificate: none, requested or required.")
     ssl_enabled_protocols: str = setting(
@@ -74,12 +74,12 @@ class TokenConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
+        """Returns the given properties that this class declares, parsed; raises InvalidConfigError for a bad value."""
         return build(cls, TOKEN_CONFIG.parse(TOKEN_CONFIG.known(properties)))
 
     @property
     def key(self) -> str:
-        """The secret key; empty where there are no tokens."""
+        """The key by which the secrets of delegation tokens are made; empty where there are no tokens."""
         return self.delegation_token_secret_key or self.delegation_token_master_key
 
 
@@ -88,7 +88,7 @@ TOKEN_CONFIG = ConfigTable(declared_keys(TokenConfig, known_rules(BROKER)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslConfig:
-    """The properties as fields: `sasl_enabled_mechanisms` is `sasl.enabled.mechanisms`."""
+    """The properties of SASL as fields: `sasl_enabled_mechanisms` is `sasl.enabled.mechanisms`."""
 
     sasl_enabled_mechanisms: str = setting(
         "GSSAPI",

@@ -23,7 +23,7 @@ RATES = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST)
 
 @dataclass(slots=True)
 class MutationQuota:
-    """What one request may change.
+    """The quota of changes (partitions made and deleted) for one request.
 
     A strict quota refuses a change while tokens are owed. Any other quota takes every change, and throttles the client
     while tokens are owed. Without a bucket nothing is refused or throttled.
@@ -39,7 +39,7 @@ class MutationQuota:
     def record(self, partitions: int, now_ms: int) -> None:
         """Counts partitions that are about to be made or deleted.
 
-        Raises ThrottlingQuotaExceededError if that has to wait.
+        Raises ThrottlingQuotaExceededError where the quota is strict and tokens are owed.
         """
         if self._bucket is None:
             return
@@ -52,7 +52,7 @@ class MutationQuota:
             self._owes(self._bucket, now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Returns how long the client is still throttled for what was recorded."""
+        """Returns for how many milliseconds the client is still throttled for what was recorded."""
         return max(0, self._throttle_ms - (now_ms - self._recorded_ms))
 
     def _owes(self, bucket: TokenBucket, now_ms: int) -> bool:
@@ -99,7 +99,7 @@ class ClientQuotas:
         return min(throttle_ms, self._windows.window_ms)
 
     def fetched(self, client: Client, size_bytes: int, seconds: float, now_ms: int) -> int:
-        """Counts bytes and time of a fetch, and returns the throttle time; then the fetch is to be answered empty."""
+        """Counts a fetch's bytes and time, and returns the throttle time in ms; unless 0, it is answered empty."""
         throttle_ms = max(self.used(client, seconds, now_ms), self._record(QuotaKind.FETCH, client, size_bytes, now_ms))
         limit = self._limits.find(QuotaKind.FETCH, client)
         if throttle_ms and limit is not None:
@@ -107,12 +107,12 @@ class ClientQuotas:
         return throttle_ms
 
     def fetch_max_bytes(self, client: Client, max_bytes: int) -> int:
-        """Returns how much one fetch may return: more than the quota of all windows would be throttled for sure."""
+        """Returns how many bytes one fetch may return: `max_bytes`, or the quota of all windows where that is less."""
         limit = self._limits.find(QuotaKind.FETCH, client)
         return max_bytes if limit is None else min(max_bytes, int(limit.per_second * self._windows.whole_seconds))
 
     def mutations(self, client: Client, now_ms: int, *, is_strict: bool) -> MutationQuota:
-        """Returns the quota of changes for one request."""
+        """Returns the quota of changes of topics for one request of a client."""
         limit = self._limits.find(QuotaKind.CONTROLLER_MUTATION, client)
         if limit is None:
             return MutationQuota(None, 0, is_strict, self.counts)

@@ -37,7 +37,7 @@ PLAIN_FROM, PLAIN_BELOW = 1e-3, 1e7  # numbers that Java writes without an expon
 
 
 def path_of(entity: Entity) -> str:
-    """Returns where the properties of an entity are kept. Raises InvalidRequestError where it can't have any."""
+    """Returns the path of an entity's properties, like `users/alice`. Raises InvalidRequestError for a wrong entity."""
     if not entity:
         raise InvalidRequestError("an entity needs a user, a client id or an address")
     for kind, name in entity.items():
@@ -57,7 +57,7 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity | None:
-    """Returns the entity whose properties are kept there; None for a path of another form."""
+    """Returns the entity whose properties are kept at this path; None for a path of another form."""
     match path.split("/"):
         case ["users", user]:
             return {USER: decode_name(user)}
@@ -81,7 +81,7 @@ def _address(text: str | None) -> str:
 
 
 class Component(NamedTuple):
-    """What a filter wants of the entities of one type; `match` is the name of an exact one."""
+    """What a filter asks of the names of one entity type; `match` is the name where `match_type` is EXACT."""
 
     entity_type: str
     match_type: int
@@ -96,7 +96,7 @@ class EntityQuotas(NamedTuple):
 
 
 def check_filter(components: Sequence[Component]) -> None:
-    """Raises InvalidRequestError or UnsupportedVersionError for a type of entity that is not known."""
+    """Raises InvalidRequestError or UnsupportedVersionError for a filter that is not valid."""
     types = Counter(one.entity_type for one in each(components))
     for name, count in each(types.items()):
         if not name:
@@ -113,7 +113,7 @@ def check_filter(components: Sequence[Component]) -> None:
 
 
 def found(configs: Configs, components: Iterable[Component], *, is_strict: bool) -> Iterator[EntityQuotas]:
-    """Yields the entities that a filter finds and that have quotas."""
+    """Yields the entities that a filter matches and that have quotas, with these."""
     wanted = {one.entity_type: one for one in components}
     for path, config in each(configs.items()):
         entity = entity_at(path)
@@ -134,14 +134,14 @@ def _fits(entity: Entity, wanted: Mapping[str, Component], *, is_strict: bool) -
 
 
 class Operation(NamedTuple):
-    """Sets a quota, or removes it where the value is None."""
+    """An operation on the quota `key`, which is set, or removed where the value is None."""
 
     key: str
     value: float | None
 
 
 def altered(config: Mapping[str, str], entity: Entity, operations: Iterable[Operation]) -> dict[str, str]:
-    """Returns the properties afterwards; credentials and other quotas stay. Raises InvalidRequestError."""
+    """Returns an entity's properties after the operations; others stay as they are. Raises InvalidRequestError."""
     types = ADDRESS_QUOTAS if ADDRESS in entity else CLIENT_QUOTAS
     after = dict(config)
     for key, value in operations:

@@ -47,7 +47,7 @@ class QuotaKind(Enum):
 
 
 class QuotaType(NamedTuple):
-    """The type of a property's value: whole numbers have a greatest one."""
+    """The type of a quota's value; whole numbers have a `maximum`, and None stands for fractions."""
 
     name: str
     maximum: int | None = None
@@ -77,7 +77,7 @@ def parse_quota(text: str) -> float | None:
 
 
 class Client(NamedTuple):
-    """A user's name and a client id, as requests have them; an empty one where only the other counts."""
+    """A user's name and a client id, as requests have them; either is empty where only the other counts."""
 
     user: str
     client_id: str

@@ -67,12 +67,12 @@ class SampledRate:
         sample.last_ms = now_ms
 
     def per_second(self, now_ms: int) -> float:
-        """Returns the measured rate."""
+        """Returns the rate over all windows, per second."""
         span_ms = self._span_ms(now_ms)
         return sum([sample.value for sample in self._samples]) * 1000 / span_ms
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """Returns how long nothing more may come until the rate is within the quota; 0 where it is."""
+        """Returns for how many ms nothing may come until the rate is within the quota; 0 where it is."""
         rate = self.per_second(now_ms)
         if rate <= quota:
             return 0
@@ -93,7 +93,7 @@ def bounded_ms(milliseconds: float) -> int:
 
 
 class Sensors(Generic[Key, Sensor]):
-    """Sensors by key. Where there are too many, the one that has been silent for longest gives way."""
+    """What measures clients (rates or buckets), by key; of too many, the one unused for longest is dropped."""
 
     def __init__(self, new_sensor: Callable[[], Sensor], max_sensors: int = MAX_SENSORS) -> None:
         self._new_sensor = new_sensor
@@ -104,7 +104,7 @@ class Sensors(Generic[Key, Sensor]):
         return len(self._used)
 
     def get(self, key: Key, now_ms: int) -> Sensor:
-        """Returns the sensor of a key, which is made where there is none."""
+        """Returns the sensor of a key; a new one where there is none, or none used within EXPIRY_MS."""
         found = self._used.pop(key, None)
         sensor = self._new_sensor() if found is None or now_ms - found[0] >= EXPIRY_MS else found[1]
         self._used[key] = now_ms, sensor
@@ -115,7 +115,7 @@ class Sensors(Generic[Key, Sensor]):
 
 
 class TokenBucket:
-    """One bucket; the quota is handed in each time, as it may change."""
+    """A bucket of tokens; the quota (tokens per second) is handed in each time, as it may change."""
 
     __slots__ = ("_burst_seconds", "_last_ms", "_tokens")
 
@@ -136,7 +136,7 @@ class TokenBucket:
         self._tokens = self.tokens(quota, now_ms) - tokens
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """Returns how long it takes until nothing is owed any more; 0 where nothing is."""
+        """Returns how many milliseconds it takes until no token is owed any more; 0 where none is."""
         tokens = self.tokens(quota, now_ms)
         if tokens >= 0:
             return 0

@@ -81,7 +81,7 @@ class Connect(Protocol):
 
 
 class BrokerLink(asyncio.BufferedProtocol):
-    """A connection to the broker at `address`, made by `connect`."""
+    """A connection to another broker, over which requests are sent; `connect` makes it."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class BrokerLink(asyncio.BufferedProtocol):
             client_id: names this broker in each request.
             timeout_s: how long an answer may take, and the connection itself.
             max_response_bytes: the largest answer that is taken.
-            security: how the broker is reached, and by what this one proves who it is.
+            security: the protocol, and this broker's credentials.
         """
         link = cls(
             address,
@@ -160,7 +160,7 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def request(
         self, api: Called[MessageFields, Message], version: int, fields: MessageFields, *, wait_s: float = 0.0
     ) -> Message:
-        """Sends a message and returns the decoded answer. Raises what `exchange` raises, and the link is closed then.
+        """Sends a request and returns its decoded answer. Raises what `exchange` raises, and closes the link then.
 
         Raises InvalidRequestError for a value that its field does not hold, before anything is sent; the link stays
         open. Raises MalformedRequestError for an answer that can't be decoded.
@@ -175,11 +175,12 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def exchange(
         self, api_key: ApiKey, version: int, message: bytes | bytearray, *, wait_s: float = 0.0
     ) -> memoryview:
-        """Sends an encoded message and returns the encoded answer, without its header.
+        """Sends an encoded request and returns its encoded answer, without the header.
 
-        `wait_s` is how long the broker was asked to hold it, beyond `timeout_s`. Raises BrokerUnreachableError where
-        the link is closed; raises AnswerLostError where the answer does not come, so that it is not known whether the
-        request was carried out; raises ClientError for an answer that is too large or to another request.
+        `wait_s` is how long the request lets the broker wait before it answers, beyond `timeout_s`. Raises
+        BrokerUnreachableError where the link is closed; raises AnswerLostError where the answer does not come, so that
+        it is not known whether the request was carried out; raises ClientError for an answer that is too large or to
+        another request.
         """
         if self._authenticate_at_s is not None:
             await self._authenticate_if_due()
@@ -200,13 +201,13 @@ class BrokerLink(asyncio.BufferedProtocol):
         return frame[CORRELATION_ID.size + has_tagged_response_header(api_key, version) :]
 
     def give_back(self, body: memoryview) -> None:
-        """Reuses the memory of an answer for the next ones; nobody may look at the answer any more."""
+        """Lets the memory of an answer be overwritten by later ones; the caller may not use `body` any more."""
         self._frames.give_back(body)
 
     async def served_versions(self) -> Mapping[int, VersionRange]:
-        """Asks which versions of each API the broker serves.
+        """Returns the versions that the broker serves of each API, by API key.
 
-        Raises what `request` raises; raises ClientError where it refuses.
+        Raises what `request` raises; raises ClientError where the broker refuses.
         """
         answer = await self.request(API_VERSIONS, VERSION_OF_API_VERSIONS, NO_FIELDS)
         if answer.error_code != ErrorCode.NONE:
@@ -232,23 +233,23 @@ class BrokerLink(asyncio.BufferedProtocol):
         self._fail(AnswerLostError(f"the connection to the broker at {self.address} is closed"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the socket."""
+        """Keeps the connection's transport, as asyncio has made it."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tells all callers that their answers are lost."""
+        """Fails all requests that wait for an answer with AnswerLostError, or the TLS error."""
         refused = self._security.explained(exc, str(self.address)) if isinstance(exc, OSError) else None
         lost = AnswerLostError(f"the broker at {self.address} closed the connection: {exc or 'end of stream'}")
         self._fail(refused or lost)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Returns the buffer for the next bytes."""
+        """Returns the memory into which asyncio reads the next bytes."""
         if self._frames.growth_bytes:
             self._frames.grow()
         return self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Gives every whole answer to its caller."""
+        """Hands each answer that is complete to its caller."""
         try:
             for frame in self._frames.received(nbytes):
                 self._take(frame)
@@ -290,7 +291,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         return answer
 
     def _take(self, frame: memoryview) -> None:
-        """Completes the oldest request; an answer that its caller no longer waits for is dropped."""
+        """Gives an answer to the oldest request, unless its caller is gone; raises ClientError for another answer."""
         if len(frame) < CORRELATION_ID.size:
             raise ClientError(f"an answer of {len(frame)} bytes")
         (answered,) = CORRELATION_ID.unpack_from(frame)
@@ -311,10 +312,10 @@ class BrokerLink(asyncio.BufferedProtocol):
 
 
 class RequestBatcher(Generic[Item, Outcome]):
-    """Asks brokers about items, over one connection to each.
+    """Sends items to brokers, over one connection to each; what waits for a broker goes into its next request.
 
     Args:
-        exchange: asks one broker about some items, and returns the outcome of each in their order.
+        exchange: sends items to one broker, and returns the outcome of each in their order.
         address_of: returns where a broker is now; None where that is not known.
         client_id: names this broker in each request.
         connect: makes the connections.
@@ -336,7 +337,7 @@ class RequestBatcher(Generic[Item, Outcome]):
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     def ask(self, broker_id: int, item: Item) -> asyncio.Future[Outcome]:
-        """Returns a future of the outcome; it raises what `BrokerLink.connect` and `BrokerLink.request` raise."""
+        """Returns a future of the item's outcome; it raises what `Connect` and `exchange` raise."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(broker_id, []).append((item, outcome))
         if broker_id not in self._senders:
@@ -344,7 +345,7 @@ class RequestBatcher(Generic[Item, Outcome]):
         return outcome
 
     async def close(self) -> None:
-        """Stops asking, as the broker stops; what is in flight gets no outcome any more."""
+        """Stops sending, as the broker stops; items that are on their way get no outcome any more."""
         senders = tuple(self._senders.values())
         for sender in senders:
             sender.cancel()
@@ -372,7 +373,7 @@ class RequestBatcher(Generic[Item, Outcome]):
                 outcome.set_result(found)
 
     async def _link(self, broker_id: int) -> BrokerLink:
-        """Returns the open link to a broker; a new one where it failed, or the broker is elsewhere now."""
+        """Returns the open link to a broker; makes a new one if that is closed or the broker's address has changed."""
         address = self._address_of(broker_id)
         link = self._links.get(broker_id)
         if link is not None and (link.is_closed or link.address != address):
@@ -392,7 +393,7 @@ class RequestBatcher(Generic[Item, Outcome]):
 
 
 def in_rounds(items: Iterable[Item], key_of: Callable[[Item], Hashable]) -> list[list[Item]]:
-    """Splits items into lists in which each key occurs once, in their order; for answers that name items by a key."""
+    """Splits items into lists in which each key occurs once, for requests whose answers name items by that key."""
     rounds: list[dict[Hashable, Item]] = []
     depths: dict[Hashable, int] = {}
     for item in items:

@@ -46,7 +46,7 @@ SYNC_WAIT_MS = 30_000
 
 
 class _Delayed(ABC, Generic[WaitedFor, Answer]):
-    """A request that waits in the purgatory until none of its partitions has to wait any more."""
+    """A request held in the purgatory until each of its partitions has an outcome."""
 
     def __init__(self, replicas: ReplicaManager, waited_for: Mapping[TopicPartition, WaitedFor]) -> None:
         self._replicas = replicas
@@ -54,7 +54,7 @@ class _Delayed(ABC, Generic[WaitedFor, Answer]):
         self._reply: asyncio.Future[Answer]
 
     def wait(self, wait_ms: int) -> asyncio.Future[Answer]:
-        """Waits in the purgatory; a client that disconnects cancels the future."""
+        """Holds the request in the purgatory; returns the answer's future, which a disconnected client cancels."""
         purgatory = self._replicas.purgatory
         self._reply = asyncio.get_running_loop().create_future()
         self._reply.add_done_callback(lambda _: purgatory.release(self))
@@ -62,18 +62,18 @@ class _Delayed(ABC, Generic[WaitedFor, Answer]):
         return self._reply
 
     def is_ready(self, key: TopicPartition) -> bool:
-        """Looks at the partition, and returns whether none is left to wait for."""
+        """Looks for the outcome of partition `key`, and returns whether all partitions have theirs."""
         if key in self._waiting:
             self._look_at(key)
         return not self._waiting
 
     def complete(self) -> None:
-        """Answers, unless the client has gone."""
+        """Sends the answer, unless the client has gone."""
         settle(self._reply, self._answer)
 
     @abstractmethod
     def expire(self) -> None:
-        """Answers that the replicas took too long."""
+        """Sends the answer with a timeout error for each partition that still waits."""
 
     @abstractmethod
     def _look_at(self, key: TopicPartition) -> None: ...
@@ -83,7 +83,7 @@ class _Delayed(ABC, Generic[WaitedFor, Answer]):
 
 
 class Appended(NamedTuple):
-    """Records that this broker appended: the leader epoch at that time, the offset after them, who must have them."""
+    """Records that were appended: the leader epoch then, the offset after them, and whether acks is all."""
 
     leader_epoch: int
     next_offset: int
@@ -93,9 +93,9 @@ class Appended(NamedTuple):
 def when_all_have(
     replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], wait_ms: int, respond: Respond
 ) -> Parts | asyncio.Future[Parts]:
-    """Returns what `respond` makes of the outcomes once they are known, or a future of it.
+    """Returns the response to a Produce request once its acks are satisfied and its syncs done, or a future of it.
 
-    It is given the partitions that failed, with their errors.
+    `respond` makes it, given the partitions that failed, with their errors.
     """
     waiting = DelayedProduce(replicas, appended, respond)
     reply = waiting.respond_now()
@@ -103,7 +103,7 @@ def when_all_have(
 
 
 class DelayedProduce(_Delayed[Appended, Parts]):
-    """The records of one request, by partition."""
+    """A Produce request that waits for followers or the disk to have its records."""
 
     def __init__(self, replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], respond: Respond) -> None:
         super().__init__(replicas, appended)
@@ -111,19 +111,19 @@ class DelayedProduce(_Delayed[Appended, Parts]):
         self._failed: dict[TopicPartition, ErrorCode] = {}
 
     def respond_now(self) -> Parts | None:
-        """Returns the response if no partition needs to wait."""
+        """Returns the response if no partition needs to wait, else None."""
         for key in tuple(self._waiting):
             self._look_at(key)
         return None if self._waiting else self._respond(self._failed)
 
     def wait(self, wait_ms: int) -> asyncio.Future[Parts]:
-        """Waits as any request, and for the disk as long as that may take."""
+        """Waits like any delayed request, but at least `SYNC_WAIT_MS` if a partition waits for the disk."""
         led = self._replicas.partitions
         for_disk = any(led[key].log.owes_sync(appended.next_offset) for key, appended in self._waiting.items())
         return super().wait(max(wait_ms, SYNC_WAIT_MS if for_disk else 0))
 
     def expire(self) -> None:
-        """Answers that the replicas took too long."""
+        """Responds with REQUEST_TIMED_OUT for each partition that still waits."""
         self._failed |= dict.fromkeys(self._waiting, ErrorCode.REQUEST_TIMED_OUT)
         self.complete()
 
@@ -143,7 +143,7 @@ class DelayedProduce(_Delayed[Appended, Parts]):
 
 
 class Deleted(NamedTuple):
-    """The answer for one partition; the low watermark is -1 where it is not known."""
+    """The outcome of DeleteRecords for one partition; the low watermark is -1 where it is not known."""
 
     low_watermark: int
     error_code: ErrorCode = ErrorCode.NONE
@@ -155,14 +155,14 @@ Outcomes = dict[TopicPartition, Deleted]
 async def until_all_have_deleted(
     replicas: ReplicaManager, offsets: Mapping[TopicPartition, int], wait_ms: int
 ) -> Outcomes:
-    """Waits until no live replica has records below the offsets any more, and returns the answers."""
+    """Waits until no live replica has records below the given offsets; returns the outcome of each partition."""
     waiting = _DelayedDeleteRecords(replicas, offsets)
     are_ready = [waiting.is_ready(key) for key in offsets]  # the last one says whether all are
     return waiting.outcomes if all(are_ready[-1:]) else await waiting.wait(wait_ms)
 
 
 class _DelayedDeleteRecords(_Delayed[int, Outcomes]):
-    """The partitions of one request. `outcomes` has those that need not wait any more."""
+    """A DeleteRecords request that waits for followers to delete; `outcomes` has those of finished partitions."""
 
     def __init__(self, replicas: ReplicaManager, offsets: Mapping[TopicPartition, int]) -> None:
         super().__init__(replicas, offsets)

@@ -49,9 +49,10 @@ def converted_soon(
 def all_converted(
     version: int, fetched: Fetched, wanted: Mapping[PartitionKey, FetchPartition], max_bytes: int
 ) -> Fetched:
-    """Returns all that was fetched in the format of a Fetch version below 4; `wanted` is what the client asked for.
+    """Converts what was fetched for a client to its Fetch version below 4; `wanted` is what it asked for.
 
-    No partition has more than its bytes or one batch. Once the answer has `max_bytes`, partitions have no records.
+    Each partition gets at most its `max_bytes`, or one batch. Once the answer has `max_bytes`, the others get no
+    records.
     """
     done: list[tuple[PartitionKey, PartitionFetched]] = []
     left_bytes = max_bytes
@@ -66,7 +67,7 @@ def all_converted(
 
 
 def converted(version: int, fetched: PartitionFetched, wanted: FetchPartition) -> PartitionFetched:
-    """Returns what was fetched of one partition, converted; an error becomes that of the partition."""
+    """Returns what was fetched of one partition, converted, or its error if that fails."""
     if not len(fetched.records):
         return fetched
     magic = 1 if version >= FIRST_VERSION_OF_FORMAT_V1 else 0
@@ -88,7 +89,7 @@ def converted(version: int, fetched: PartitionFetched, wanted: FetchPartition) -
 
 
 def for_old_client(version: int, fetched: PartitionFetched, config: LogConfig | None) -> PartitionFetched:
-    """Returns what a client below v10 may see of a partition, whose records or error may be too new for it.
+    """Returns what a Fetch client below v10 gets of a partition; an error it knows in place of records it can't read.
 
     `config` is that of the partition's log, None where there is no such partition.
     """
@@ -107,10 +108,10 @@ def for_old_client(version: int, fetched: PartitionFetched, config: LogConfig | 
 
 
 def without_records(fetched: PartitionFetched, code: ErrorCode) -> PartitionFetched:
-    """Returns the answer of a partition that has an error."""
+    """Returns a partition's answer with an error and no records."""
     return PartitionFetched(fetched.partition_index, code, -1, -1, -1, b"")
 
 
 def _before_zstd(batches: memoryview) -> int:
-    """Returns the position of the first batch in zstd; the end of the bytes where there is none."""
+    """Returns the position of the first batch compressed with zstd; the end of the bytes without one."""
     return next((position for position, header in walk(batches) if header.codec_id == Codec.ZSTD), len(batches))

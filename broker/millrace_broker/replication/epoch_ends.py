@@ -58,14 +58,14 @@ def epoch_of_offset(entries: Entries, offset: int) -> int:
 
 
 class FetchPosition(NamedTuple):
-    """Where a follower begins to fetch; an epoch of -1 asks for no comparison."""
+    """The offset to fetch from, and the epoch before it, by which the leader compares logs; -1 compares nothing."""
 
     offset: int
     last_fetched_epoch: int
 
 
 class Cut(NamedTuple):
-    """The offset at which a follower's log must end, and whether its leader must be asked again after that."""
+    """The offset at which to cut a follower's log, and whether to ask its leader again after that."""
 
     offset: int
     asks_again: bool
@@ -74,9 +74,9 @@ class Cut(NamedTuple):
 def fetch_position(entries: Entries, log_end_offset: int, high_watermark: int) -> FetchPosition:
     """Returns where a follower begins to fetch from a new leader, or from one in a new epoch.
 
-    The epoch is that of the last record: a broker that led in a newer one, and could not write in it, may be the only
-    one that knows that epoch. A log without epochs can't be compared. So it is cut at the high watermark, below which
-    all that was acknowledged is the same everywhere, and is fetched from there.
+    The epoch is that of the last record: a newer one in which nothing was written may be unknown to all other brokers.
+    A log without epochs can't be compared. So it is cut at the high watermark, below which all that was acknowledged is
+    the same everywhere, and is fetched from there.
     """
     written = [epoch for epoch, start_offset in entries if start_offset < log_end_offset]
     if not written:
@@ -85,7 +85,7 @@ def fetch_position(entries: Entries, log_end_offset: int, high_watermark: int) -
 
 
 def cut_for(entries: Entries, log_end_offset: int, high_watermark: int, leaders_end: tuple[int, int]) -> Cut:
-    """Returns where to cut, given what the leader has answered: (epoch, end offset) of its newest epoch up to ours.
+    """Returns where to cut a follower's log, by the leader's (epoch, end offset) of its newest epoch up to ours.
 
     That is the diverging epoch of a Fetch answer, or the answer to OffsetForLeaderEpoch. (-1, -1) says that the leader
     knows of no such epoch: the high watermark is then the only offset below which both are sure to be the same. An

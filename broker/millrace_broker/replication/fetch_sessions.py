@@ -66,7 +66,7 @@ KEPT = 10_000
 
 
 class PartitionChanges:
-    """The newest changes in their order; `end` counts all that there were."""
+    """The newest `kept` keys of partitions that have changed, in their order; `end` counts all changes so far."""
 
     __slots__ = ("_newest", "end")
 
@@ -80,7 +80,7 @@ class PartitionChanges:
         self.end += 1
 
     def since(self, position: int) -> list[PartitionKey] | None:
-        """Returns what has changed since `end` was `position`; None where that is not known any more."""
+        """Returns the keys noted since `end` was `position`; None where some of them are no longer kept."""
         count = self.end - position
         if count > len(self._newest):
             return None
@@ -88,7 +88,7 @@ class PartitionChanges:
 
 
 class SessionResponse(NamedTuple):
-    """The response: an error of the whole request, the id of the session to go on with, and the partitions in it."""
+    """What a Fetch response says: an error of the whole request, the session's id, and the partitions."""
 
     error_code: int
     session_id: int
@@ -96,7 +96,7 @@ class SessionResponse(NamedTuple):
 
 
 class FetchContext:
-    """What one request wants read, and how it is answered. This class has no session and answers all.
+    """What to read for one Fetch request, and which partitions its response has; here, without a session, all.
 
     `is_told_of_changes` says whether partitions that are not in `wanted` may be read later: `changed` returns them.
     """
@@ -109,23 +109,23 @@ class FetchContext:
         self.wanted = wanted
 
     def changed(self) -> Mapping[PartitionKey, FetchPartition]:
-        """Returns the partitions of the session that have changed since this was called last."""
+        """Returns what the client wants of the session's partitions that have changed since the last call."""
         return {}
 
     def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
-        """Returns the response, given what was read of each wanted partition; called once.
+        """Returns the response with what was read of each wanted partition; called once.
 
         `again` are those that have to be read for the next request, whether they change or not.
         """
         return SessionResponse(ErrorCode.NONE, NO_SESSION, fetched)
 
     def throttled(self) -> SessionResponse:
-        """Returns the response to a throttled client: without partitions, and those of the session stay as they are."""
+        """Returns a throttled client's response: no partitions, and what the session has told stays as it is."""
         return SessionResponse(ErrorCode.NONE, NO_SESSION, ())
 
 
 class FetchSessionError(FetchContext):
-    """A request that does not fit its session; nothing is read for it."""
+    """A Fetch request that does not fit its session; nothing is read for it."""
 
     kind = "refused"
 
@@ -138,20 +138,20 @@ class FetchSessionError(FetchContext):
         return self.throttled()
 
     def throttled(self) -> SessionResponse:
-        """Returns the error as it is."""
+        """Returns the error without partitions."""
         return SessionResponse(self.code, NO_SESSION, ())
 
 
 @dataclass(slots=True)
 class _Cached:
-    """A partition in a session: what the client wants of it, and what it was told last."""
+    """A partition in a session: what the client wants of it, and the offsets that it was told last."""
 
     wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def take(self, fetched: PartitionFetched) -> bool:
-        """Takes note of what was fetched and returns whether it is news; after an error the next answer always is."""
+        """Remembers the offsets fetched, and returns whether the client must be told; after an error it always must."""
         news = (
             len(fetched.records) > 0
             or fetched.high_watermark != self.high_watermark
@@ -179,7 +179,7 @@ class _Session:
     read_all_ms: int = NEVER_MS
 
     def update(self, wanted: Mapping[PartitionKey, FetchPartition], forgotten: Sequence[PartitionKey]) -> bool:
-        """Adds, changes and removes partitions, and returns whether there are more than before."""
+        """Adds, changes and removes partitions; returns whether there are more than before."""
         before = len(self.partitions)
         for key, one in wanted.items():
             known = self.partitions.get(key)
@@ -193,7 +193,7 @@ class _Session:
 
 
 class FetchSessions:
-    """The sessions of this broker's consumers and followers.
+    """The fetch sessions (KIP-227) of consumers and followers with this broker.
 
     Args:
         slots: the number of sessions that are kept at most (`max.incremental.fetch.session.cache.slots`).
@@ -228,7 +228,7 @@ class FetchSessions:
         now_ms: int,
         is_followers: bool = False,
     ) -> FetchContext:
-        """Returns what to read for a request and how to answer it; `now_ms` is monotonic."""
+        """Returns what to read for a Fetch request and how to respond; `now_ms` is monotonic."""
         session = self._sessions.get(session_id)
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
@@ -275,7 +275,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         is_followers: bool,
     ) -> int:
-        """Begins a session and returns its id, 0 where there is no room."""
+        """Begins a session and returns its id; 0 where no other session may be evicted for it."""
         if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms, is_followers=is_followers):
             return NO_SESSION
         if self.partition_count + len(partitions) > MAX_PARTITIONS:
@@ -311,7 +311,7 @@ def _worth(session: _Session) -> tuple[bool, int, int]:
 
 
 class _Full(FetchContext):
-    """A full request, which may begin a session."""
+    """A Fetch request that names all partitions, and may begin a session."""
 
     kind = "full"
 
@@ -338,7 +338,7 @@ class _Full(FetchContext):
 
 
 class _Incremental(FetchContext):
-    """A request inside a session."""
+    """A Fetch request inside a session, which is answered with the partitions that have news."""
 
     kind = "incremental"
 
@@ -366,7 +366,7 @@ class _Incremental(FetchContext):
 
 
 class _IncrementalOfFollower(_Incremental):
-    """A request inside a follower's session, which reads what may have news."""
+    """A Fetch request inside a follower's session, for which only partitions that may have news are read."""
 
     is_told_of_changes = True
 
@@ -398,5 +398,5 @@ class _IncrementalOfFollower(_Incremental):
 
 
 def next_epoch(epoch: int) -> int:
-    """Returns the epoch of the session's next request."""
+    """Returns the session epoch that the client's next request must have."""
     return 1 if epoch == MAX_INT else epoch + 1

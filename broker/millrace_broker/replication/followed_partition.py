@@ -41,13 +41,13 @@ LATEST, EARLIEST = -1, -2  # a replica is told where the log ends, not the high 
 
 
 class FollowedPartition(Replica):
-    """One followed partition. `leader` is the id of the broker that leads, -1 where none does.
+    """A partition that this broker follows. `leader` is the id of the broker that leads, -1 where none does.
 
     `lag` counts the committed records of the leader that are missing here, as its newest answer says (MaxLag of Kafka).
-    `failure` says why nothing is fetched any more in this leader epoch; None where there is no reason.
-    `next_pause_ms` is how long nothing is asked for after the next refusal by the leader.
-    `is_in_sync` says whether the newest answer has brought the log to the leader's high watermark.
-    `when_synced` is called when the log was synced or let go, or its data directory has failed.
+    `failure` says why nothing is fetched any more in this leader epoch, None while it is fetched. `next_pause_ms` is
+    the pause after the leader's next refusal. `is_in_sync` says whether the newest answer has brought the log to the
+    leader's high watermark. `when_synced` is called when the log was synced or released by a worker, or its data
+    directory failed.
     """
 
     __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_synced")
@@ -69,15 +69,15 @@ class FollowedPartition(Replica):
         return self.log.topic_partition
 
     def asked(self) -> Asked:
-        """Returns what to ask the leader for; a log that ends above the offset has to be cut there first."""
+        """Returns the position to fetch from; a log that ends above its offset has to be cut there first."""
         log = self.log
         position = fetch_position(log.leader_epochs.entries, log.log_end_offset, log.high_watermark)
         return Asked(position.offset, position.last_fetched_epoch, self.leader_epoch, log.log_start_offset)
 
     def cut_at(self, leaders_end: tuple[int, int]) -> Cut:
-        """Returns where to cut, given (epoch, end offset) of the leader's newest epoch up to the own one.
+        """Returns where to cut the log; `leaders_end` is (epoch, end offset) of the leader's newest epoch up to ours.
 
-        Raises InvalidRecordError for an epoch above the own one, and where nothing would be cut: the leader has
+        Raises InvalidRecordError for an epoch above our newest, and where nothing would be cut, though the leader has
         answered that the logs differ.
         """
         log = self.log
@@ -90,13 +90,13 @@ class FollowedPartition(Replica):
         return cut
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises as `Replica` does, and NotLeaderError while the log is held: another replica answers."""
+        """Raises as `Replica` does, and NotLeaderError while the log is held: another replica can answer."""
         super().check_leader_epoch(current_leader_epoch)
         if self.log.is_held:
             raise NotLeaderError(f"{self.topic_partition}: the log is being cut or moved")
 
     def append(self, fetched: PartitionFetched, *, may_wait: bool = False) -> None:
-        """Takes an answer: its batches, high watermark and log start offset.
+        """Appends fetched batches, and sets the leader's high watermark and log start offset.
 
         Raises what `Log.append_as_follower` raises, and InvalidRecordError where there are bytes but nothing that can
         be appended; what was appended before the error stays.
@@ -119,11 +119,11 @@ class FollowedPartition(Replica):
 
 
 def _nothing() -> None:
-    """Does nothing, as nobody fetches."""
+    """Does nothing: no fetcher waits for the log's sync."""
 
 
 class LeaderOffset(NamedTuple):
-    """The answer for one partition."""
+    """The leader's answer to ListOffsets for one partition."""
 
     error_code: int
     offset: int
@@ -135,7 +135,7 @@ NOT_ANSWERED = LeaderOffset(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 async def leader_offsets(
     link: BrokerLink, broker_id: int, partitions: Collection[FollowedPartition], timestamp: int
 ) -> dict[FollowedPartition, LeaderOffset]:
-    """Returns the leader's answer for each partition, whose epoch it has to know.
+    """Returns what the leader answers to ListOffsets for each partition, in the partition's leader epoch.
 
     Raises what `BrokerLink.request` raises.
 

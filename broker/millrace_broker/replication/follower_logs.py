@@ -32,10 +32,10 @@ ANY_END = -1
 
 
 class FollowerLogs:
-    """The logs of all followed partitions.
+    """Changes the logs of one fetcher's partitions; work that waits for the disk runs on workers.
 
-    `pause(followed)` has the partition fetched again later. `when_committed` is told of one whose high watermark has
-    moved.
+    `pause(followed)` has a partition fetched again later. `when_offline` is told of one whose data directory has
+    failed, `when_committed` of one whose high watermark has moved.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FollowerLogs:
         self._at_work: set[asyncio.Task[None]] = set()
 
     def append(self, followed: FollowedPartition, fetched: PartitionFetched) -> None:
-        """Appends what was fetched, and takes over high watermark and log start offset."""
+        """Appends fetched batches, and sets high watermark and log start offset; an error pauses the partition."""
         high_watermark = followed.high_watermark
         try:
             followed.append(fetched)
@@ -65,12 +65,12 @@ class FollowerLogs:
             self._when_committed(followed.topic_partition)
 
     def check(self, followed: FollowedPartition) -> None:
-        """Takes a partition out whose data directory has failed."""
+        """Takes a partition offline if its data directory has failed."""
         if followed.log.is_offline and followed.failure is None:
             self._failed(followed, StorageError(f"{followed.log.directory}: the data directory is offline"))
 
     def cut(self, leaders_ends: Mapping[FollowedPartition, tuple[int, int]]) -> None:
-        """Cuts each log where the leader's is another one, given (epoch, end offset) that the leader has answered."""
+        """Cuts each log where it diverges, by the leader's (epoch, end offset) of its newest epoch up to ours."""
         offsets: dict[FollowedPartition, int] = {}
         for followed, leaders_end in leaders_ends.items():
             try:
@@ -80,7 +80,7 @@ class FollowerLogs:
         self.truncate(offsets)
 
     def truncate(self, offsets: Mapping[FollowedPartition, int]) -> None:
-        """Cuts off what the logs hold above the offsets."""
+        """Cuts each log at its offset, on the workers of the data directories."""
         for followed, offset in offsets.items():
             below = f", below the high watermark {followed.high_watermark}" * (offset < followed.high_watermark)
             logger.info(
@@ -100,7 +100,7 @@ class FollowerLogs:
             self._on_worker(those, partial(self._logs.truncate_to, ends))
 
     def start_again(self, followed: FollowedPartition, offset: int) -> None:
-        """Removes all that a log holds, as its leader's log begins above its end; it goes on at the offset."""
+        """Empties a log that ends below its leader's log start; it begins again at `offset`."""
         logger.warning(
             "%s ends at %d, and its leader %d begins at %d: the log is emptied and begins there",
             followed.topic_partition,
@@ -112,9 +112,9 @@ class FollowerLogs:
         self._on_worker({followed: ANY_END}, work)
 
     def _on_worker(self, ends: Mapping[FollowedPartition, int], work: Callable[[], None]) -> None:
-        """Has a worker change logs of one data directory, which are free, and are held from now on.
+        """Runs `work`, which changes logs of one data directory, on a worker, and holds these logs until it has ended.
 
-        Work that fails has failed for the logs that end above the offset then; `ANY_END` stands for any end.
+        If it fails, the logs that then end above their offset in `ends` have failed; `ANY_END` stands for any end.
         """
         for followed in ends:
             followed.hold()
@@ -123,7 +123,7 @@ class FollowerLogs:
         task.add_done_callback(self._at_work.discard)
 
     async def _held(self, ends: Mapping[FollowedPartition, int], work: Callable[[], None]) -> None:
-        """Does the work, lets the logs go, and has the partitions fetched further."""
+        """Runs `work` on a worker, releases the logs, and has the partitions fetched further."""
         watermarks = [one.high_watermark for one in ends]
         failure: Exception | None = None
         try:

@@ -42,7 +42,7 @@ BATCH_LENGTH = struct.Struct(">8xi")
 
 
 class Asked(NamedTuple):
-    """What a follower asks of one partition, and the leader epoch in which it does."""
+    """The position from which a follower fetches one partition, and its leader epoch and log start offset."""
 
     fetch_offset: int
     last_fetched_epoch: int
@@ -51,12 +51,12 @@ class Asked(NamedTuple):
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """The fetch offset, the last fetched epoch and the leader epoch, on which the answer depends."""
+        """The fetch offset, last fetched epoch and leader epoch: an answer holds only as long as these are the same."""
         return self[:3]
 
 
 class SessionRequest(NamedTuple):
-    """What one Fetch request of a session asks for and forgets."""
+    """What one Fetch request in a session says: the partitions that are new or changed, and those dropped."""
 
     session_id: int
     session_epoch: int
@@ -65,7 +65,7 @@ class SessionRequest(NamedTuple):
 
 
 class FollowerSession:
-    """The session with one leader. A request is answered, or lost, before the next one is made."""
+    """A follower's fetch session with one leader (KIP-227). Only one request is unanswered at a time."""
 
     __slots__ = ("_epoch", "_known", "_session_id")
 
@@ -81,11 +81,11 @@ class FollowerSession:
 
     @property
     def asked(self) -> Mapping[PartitionKey, Asked]:
-        """What the newest request asks of all partitions."""
+        """What the newest request asks of all partitions in the session."""
         return self._known
 
     def request(self, asked: Mapping[PartitionKey, Asked]) -> SessionRequest:
-        """Returns the next request, by which the leader answers for exactly these partitions."""
+        """Returns the next request, after which the session has exactly these partitions."""
         known, self._known = self._known, dict(asked)
         if not self.is_established:
             return SessionRequest(self._session_id, INITIAL_EPOCH, self._known, ())
@@ -95,7 +95,7 @@ class FollowerSession:
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """Takes an answer without an error."""
+        """Goes on after an answer without an error; `session_id` is the one in it, 0 if the leader keeps no session."""
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
             return
@@ -103,7 +103,7 @@ class FollowerSession:
         self._session_id = session_id
 
     def failed(self, code: int = ErrorCode.NETWORK_EXCEPTION) -> None:
-        """Takes an answer with an error, or none at all: the next request names all partitions again."""
+        """Resets the session after an answer with an error, or none at all: the next request names all partitions."""
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
@@ -112,10 +112,10 @@ class FollowerSession:
 def asked_ahead(
     asked: Mapping[PartitionKey, Asked], fetched: Mapping[PartitionKey, PartitionFetched]
 ) -> dict[PartitionKey, Asked]:
-    """Returns what to ask for behind the records of an answer, which are not written yet; nothing where that must wait.
+    """Returns the partitions to ask for behind an answer's records before they are written; none where that must wait.
 
-    Nothing is asked ahead for any partition if one partition of the answer has an error, a diverging epoch, or records
-    up to its high watermark: the request would name a position of that partition that is about to change.
+    That is so if one partition of the answer has an error, a diverging epoch, or records up to its high watermark: the
+    request would name a position of that partition that is about to change.
     """
     ahead: dict[PartitionKey, Asked] = {}
     for key, one in fetched.items():
@@ -133,7 +133,7 @@ def asked_ahead(
 
 
 def last_whole_batch(records: Buffer) -> BatchHeader | None:
-    """Returns the header of the last batch that is whole; None for bytes that are no batches. Nothing is validated."""
+    """Returns the header of the last complete batch, unchecked; None if there is none."""
     last, position, end = 0, 0, len(records)
     while end - position >= HEADER_BYTES:
         (length,) = BATCH_LENGTH.unpack_from(records, position)

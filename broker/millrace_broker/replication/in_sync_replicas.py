@@ -65,13 +65,13 @@ PENDING_UNTIL_LEADER_AND_ISR = frozenset(
 
 
 def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
-    """Returns how many replicas must be in sync: never more than the partition has (Kafka since 3.7, KIP-966)."""
+    """Returns `min.insync.replicas`, but at most the number of the partition's replicas (Kafka since 3.7, KIP-966)."""
     return min(min_insync_replicas, replica_count)
 
 
 @dataclass(slots=True)
 class Follower:
-    """The state of a follower as its fetches tell it; `broker_epoch` is that of the newest one."""
+    """What a follower's fetches tell of it; `broker_epoch` is that of the newest one."""
 
     broker_epoch: int = NO_BROKER_EPOCH
     log_end_offset: int = UNKNOWN_OFFSET
@@ -81,7 +81,7 @@ class Follower:
     leaders_end_at_last_fetch: int = UNKNOWN_OFFSET
 
     def fetched(self, offset: int, leaders_end: int, now_ms: int) -> None:
-        """Notes a fetch at an offset, which is where the follower's log ends."""
+        """Notes a fetch from `offset`, at which the follower's log ends."""
         if offset >= leaders_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.leaders_end_at_last_fetch:
@@ -91,12 +91,12 @@ class Follower:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leaders_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """Returns whether it has all that the leader has, or had it within the time that it may lag."""
+        """Returns whether the follower has the leader's whole log, or had it at most `lag_time_max_ms` ago."""
         return self.log_end_offset == leaders_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
 
 
 class ReadReplica(NamedTuple):
-    """A follower from which consumers may read; the greatest, by log end and then by time caught up, is the best."""
+    """A follower from which consumers may read; the greatest, by log end, then by time caught up, is the best."""
 
     log_end_offset: int
     last_caught_up_ms: int
@@ -104,7 +104,7 @@ class ReadReplica(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """An ISR that the controller is to be asked for, the partition epoch that it changes, and epochs of its brokers."""
+    """An ISR to ask the controller for, the partition epoch on which it builds, and the known epochs of its brokers."""
 
     isr: frozenset[int]
     partition_epoch: int
@@ -112,7 +112,7 @@ class Proposal(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What follows from an event: which of the two watermarks have moved, and what to ask the controller for."""
+    """What follows from an event: which watermarks move, and the ISR to ask the controller for, None for no change."""
 
     moves_high_watermark: bool = False
     proposal: Proposal | None = None
@@ -120,7 +120,7 @@ class Decision(NamedTuple):
 
 
 class Election(NamedTuple):
-    """What a table begins with: the roles and epochs of LeaderAndIsr, and the leader's log end and high watermark.
+    """What `InSyncReplicas` begins with: roles and epochs of LeaderAndIsr, and the leader's log end and high watermark.
 
     `adding` are the replicas that a reassignment adds; they do not count as missing before its end.
     """
@@ -136,8 +136,9 @@ class Election(NamedTuple):
 
 
 class InSyncReplicas:
-    """The table of one leader epoch; `high_watermark` and `committed` are its results.
+    """The replicas of a led partition in one leader epoch; computes the `high_watermark` and proposes ISRs.
 
+    `committed` is the ISR that the controller has confirmed, `pending` the one that it was asked for, or None.
     `start_offset` is where the epoch began: the leader's log end offset when it was elected.
     """
 
@@ -150,7 +151,7 @@ class InSyncReplicas:
     def __init__(
         self, election: Election, min_insync_replicas: int, lag_time_max_ms: int, eligible: Collection[int], now_ms: int
     ) -> None:
-        """Begins with members of the ISR that count as caught up now, and with no follower's log end known."""
+        """Takes the election's ISR as caught up at `now_ms`; no follower's log end is known yet."""
         self._leader = election.leader
         self.start_offset = self._log_end_offset = election.log_end_offset
         self._committable_offset = MAX_LONG
@@ -171,7 +172,7 @@ class InSyncReplicas:
 
     @property
     def maximal(self) -> frozenset[int]:
-        """All from which a new leader may be elected, whatever the controller says to a pending change."""
+        """The replicas of `committed` and `pending`: any may be elected, whichever of them the controller has."""
         return self.committed if self.pending is None else self.committed | self.pending
 
     @property
@@ -181,11 +182,11 @@ class InSyncReplicas:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether fewer replicas are committed than the partition has without those that a reassignment adds."""
+        """Whether the ISR lacks replicas of the partition, apart from those that a reassignment adds."""
         return len(self.committed) < self._wanted_count
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """Returns the least log start offset of the leader, which is given, and of the followers that are alive."""
+        """Returns the least log start offset of the leader (`log_start_offset`) and the followers that are alive."""
         starts = [state.log_start_offset for each, state in self._followers.items() if each in self._eligible]
         return min([log_start_offset, *starts])
 
@@ -198,9 +199,9 @@ class InSyncReplicas:
         ]
 
     def outcome_of(self, next_offset: int) -> ErrorCode | None:
-        """Returns the answer to a write with acks=all up to `next_offset`; None while it has to wait.
+        """Returns the outcome of a write with acks=all that ends before `next_offset`; None while it has to wait.
 
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR shrank below the effective min ISR meanwhile.
+        It is NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR shrank below the effective min ISR meanwhile.
         """
         if self.high_watermark < next_offset:
             return None
@@ -239,21 +240,21 @@ class InSyncReplicas:
         return decision._replace(moves_low_watermark=True) if begins_later else decision
 
     def check(self, now_ms: int) -> Decision:
-        """Proposes that followers which are not caught up leave the ISR; called twice in the time that one may lag."""
+        """Proposes an ISR without followers that lag too long; called every half of `replica.lag.time.max.ms`."""
         late = frozenset(each for each, state in self._in_sync() if not self._is_caught_up(state, now_ms))
         return Decision(proposal=self._propose(self.committed - late) if late and self.pending is None else None)
 
     def eligible(self, brokers: Iterable[int], now_ms: int) -> Decision:
-        """Takes other brokers as eligible: alive, and not shutting down."""
+        """Sets the brokers that may be in the ISR: those alive and not shutting down."""
         gone = self._eligible.difference(brokers)
         self._eligible = frozenset(brokers)
         decision = self._decision(now_ms)
         return decision if gone.isdisjoint(self._followers) else decision._replace(moves_low_watermark=True)
 
     def accepted(self, isr: Collection[int], leader_epoch: int, partition_epoch: int, now_ms: int) -> Decision:
-        """Takes the ISR that the controller has answered; a late answer is ignored.
+        """Sets the ISR that the controller has answered with, unless that is out of date.
 
-        An answer of the current partition epoch says that the controller has had the pending ISR before.
+        An answer with the current partition epoch and the pending ISR counts: the controller had it before.
         """
         committed = frozenset(isr)
         is_newer = partition_epoch > self.partition_epoch
@@ -264,7 +265,7 @@ class InSyncReplicas:
         return self._decision(now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> Decision:
-        """Takes the error that answers a proposal; what is asked for again is in the decision.
+        """Gives up the pending ISR, or asks for it again by the returned decision, as the controller's error demands.
 
         An error that answers another proposal than the pending one is late and ignored.
         """
@@ -276,7 +277,7 @@ class InSyncReplicas:
         return Decision(proposal=proposal)
 
     def reconfigured(self, min_insync_replicas: int, now_ms: int) -> Decision:
-        """Takes another `min.insync.replicas`."""
+        """Sets another `min.insync.replicas`, which may let the high watermark move."""
         self.min_isr = effective_min_isr(min_insync_replicas, len(self._followers) + 1)
         return self._decision(now_ms)
 
@@ -323,7 +324,7 @@ class InSyncReplicas:
 def in_rack(
     rack: str, leader: int, followers: Iterable[ReadReplica], rack_of: Callable[[int], str | None]
 ) -> int | None:
-    """Returns the follower that a consumer in a rack reads from; None where it reads from the leader."""
+    """Returns the best follower in a consumer's rack; None where it reads from the leader."""
     if rack_of(leader) == rack:
         return None
     best = max((one for one in followers if rack_of(one.broker_id) == rack), default=None)

@@ -70,14 +70,14 @@ class Change(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """This broker, as the controller knows it."""
+    """This broker's id and its newest broker epoch."""
 
     broker_id: int
     broker_epoch: int
 
 
 class IsrChangeSender:
-    """The `IsrChanges` of a broker in a cluster.
+    """Sends proposals of in-sync replicas to the controller by AlterPartition, and repeats those without an answer.
 
     Args:
         sender: returns the id and the newest epoch of this broker.
@@ -104,16 +104,16 @@ class IsrChangeSender:
         self._task: asyncio.Task[None] | None = None
 
     def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
-        """Asks the controller for another ISR, in place of what was asked for this partition before."""
+        """Asks the controller for an ISR; a proposal for the same partition that still waits is replaced."""
         self._waiting[topic_partition] = Change(topic_id, leader_epoch, proposal)
         self._something_waits.set()
 
     def start(self, answered: Answered) -> None:
-        """Begins to send; `answered` takes the outcome of each proposal."""
+        """Begins to send; `answered` is called with the outcome of each proposal."""
         self._task = asyncio.get_running_loop().create_task(self._run(answered))
 
     async def stop(self) -> None:
-        """Ends; what still waits is not sent."""
+        """Stops sending; proposals that still wait are dropped."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -129,7 +129,7 @@ class IsrChangeSender:
                 self._something_waits.clear()
 
     async def _send(self, changes: Mapping[TopicPartition, Change], answered: Answered) -> bool:
-        """Sends all changes in one request and tells the outcomes; returns whether each of them was accepted."""
+        """Sends all changes in one request and calls `answered` for each outcome; returns whether all were accepted."""
         try:
             outcomes = outcomes_in(await self._ask(changes), changes)
         except MillraceError as error:
@@ -144,7 +144,7 @@ class IsrChangeSender:
         return len(outcomes) == len(changes) and all(isinstance(one, Accepted) for one in outcomes.values())
 
     async def _ask(self, changes: Mapping[TopicPartition, Change]) -> AlterPartitionResponse:
-        """Raises what `BrokerLink.request` raises; raises BrokerError where the whole request is refused."""
+        """Returns the answer to all changes. Raises what `BrokerLink.request` raises, and BrokerError for a refusal."""
         link = await self._connected()
         version = await link.newest_version(ApiKey.ALTER_PARTITION, VERSIONS)
         answer = await link.request(ALTER_PARTITION, version, request_for(self._sender(), changes, version))
@@ -153,7 +153,7 @@ class IsrChangeSender:
         return answer
 
     async def _connected(self) -> BrokerLink:
-        """Returns the link to the newest controller."""
+        """Returns the open link to the present controller, a new one if need be. Raises BrokerUnreachableError."""
         address = self._find_controller()
         if self._link is not None and (self._link.is_closed or self._link.address != address):
             self._link.close()
@@ -171,7 +171,7 @@ class IsrChangeSender:
 
 
 def request_for(sender: Sender, changes: Mapping[TopicPartition, Change], version: int) -> AlterPartitionRequestFields:
-    """Returns the request with all changes, in a version."""
+    """Returns the AlterPartition request of this version with all changes."""
     topics: defaultdict[UUID, list[ProposedPartitionFields]] = defaultdict(list)
     for key, change in changes.items():
         topics[change.topic_id].append(_partition_fields(key.partition, change, version))
@@ -202,7 +202,7 @@ def _partition_fields(index: int, change: Change, version: int) -> ProposedParti
 def outcomes_in(
     answer: AlterPartitionResponse, changes: Mapping[TopicPartition, Change]
 ) -> dict[TopicPartition, Accepted | ErrorCode]:
-    """Returns the outcome of each partition that is in the answer."""
+    """Returns the outcome of each change that the answer has: the new state, or an error."""
     answers = {(topic.topic_id, one.partition_index): one for topic in answer.topics for one in topic.partitions}
     found = {key: answers.get((change.topic_id, key.partition)) for key, change in changes.items()}
     return {

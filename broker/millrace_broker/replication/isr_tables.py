@@ -25,7 +25,7 @@ REPLICA_LAG_TIME_MAX_MS = 30_000
 
 
 class Accepted(NamedTuple):
-    """The state of a partition that answers a proposal: its ISR and epochs as the controller has them now."""
+    """The controller's answer to a proposal that it accepts: the ISR and epochs that the partition has now."""
 
     isr: frozenset[int]
     leader_epoch: int
@@ -33,15 +33,17 @@ class Accepted(NamedTuple):
 
 
 class IsrChanges(Protocol):
-    """The door to the controller; the answers come back by `ReplicaManager.isr_answered`."""
+    """What asks the controller for ISRs; its answers come back by `ReplicaManager.isr_answered`."""
 
     def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
-        """Asks the controller for another ISR, in place of what was asked for this partition before."""
+        """Asks the controller for an ISR; a proposal for the same partition that still waits is replaced."""
         ...
 
 
 class IsrTables:
-    """What the tables of all led partitions share.
+    """Passes events to the `InSyncReplicas` of led partitions, and carries out what these decide.
+
+    The methods that return a bool say whether a watermark of the partition may have moved, so that requests may go on.
 
     Args:
         broker_id: the id of this broker, which leads.
@@ -72,7 +74,7 @@ class IsrTables:
         self.counts = IsrCounts()
 
     def lead(self, partition: Partition, leadership: Leadership, high_watermark: int) -> None:
-        """Has a partition begin an epoch, with a new table and the high watermark that is known of it.
+        """Has a partition begin a leader epoch, with new `InSyncReplicas` and the high watermark known so far.
 
         A leader that alone is in sync commits all that it has.
         """
@@ -91,7 +93,7 @@ class IsrTables:
         partition.lead(leadership.leader_epoch, in_sync)
 
     def appended(self, partition: Partition) -> bool:
-        """Notes that the log of a partition has grown, or that more of it is synced."""
+        """Notes that a partition's log has grown, or that more of it is synced."""
         in_sync, log = partition.in_sync, partition.log
         if in_sync is None:
             return True
@@ -109,7 +111,7 @@ class IsrTables:
         return self._carry_out(partition, in_sync, decision)
 
     def reconfigured(self, partition: Partition) -> bool:
-        """Takes the `min.insync.replicas` that the log of a partition has now."""
+        """Passes on the `min.insync.replicas` that a partition's log has now."""
         in_sync = partition.in_sync
         if in_sync is None:
             return False
@@ -117,7 +119,7 @@ class IsrTables:
         return self._carry_out(partition, in_sync, in_sync.reconfigured(wanted, self._now_ms()))
 
     def answered(self, partition: Partition, proposal: Proposal, outcome: Accepted | ErrorCode) -> bool:
-        """Takes the controller's answer to a proposal; one that is too late changes nothing."""
+        """Passes on the controller's answer to a proposal; one that is too late changes nothing."""
         in_sync = partition.in_sync
         if in_sync is None:
             return False
@@ -132,7 +134,7 @@ class IsrTables:
         return self._carry_out(partition, in_sync, decision)
 
     def take_live_brokers(self, brokers: Iterable[int], partitions: Iterable[Partition]) -> list[Partition]:
-        """Takes the brokers that are alive and not shutting down; returns partitions whose watermarks may move."""
+        """Sets the brokers alive and not shutting down; returns the partitions whose watermarks may have moved."""
         eligible = frozenset(brokers)
         if eligible == self._eligible:
             return []
@@ -145,7 +147,7 @@ class IsrTables:
         ]
 
     def check(self, partitions: Iterable[Partition]) -> None:
-        """Proposes to the controller that followers which lag too long leave; called every half of that time."""
+        """Proposes ISRs without followers that lag too long; called every half of `replica.lag.time.max.ms`."""
         for partition in partitions:
             if (in_sync := partition.in_sync) is not None:
                 self._carry_out(partition, in_sync, in_sync.check(self._now_ms()))

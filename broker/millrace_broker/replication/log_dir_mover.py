@@ -27,7 +27,7 @@ FINISH_BYTES = 1 << 20
 
 
 class LogDirMover:
-    """Moves the logs of one broker; `moved(old, new)` is called on a worker thread after each move."""
+    """Moves logs between data folders, one at a time; calls `moved(old, new)` on a worker thread after each move."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class LogDirMover:
         return self._logs.moves.copies()
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Makes this folder the preferred log dir of a partition whose log does not exist yet."""
+        """Has the log of a partition that has none yet made in the data folder `path`."""
         self._logs.dirs.prefer(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> list[LogCopy]:
-        """Begins to move the log of a partition to another folder, unless it is on its way there.
+        """Begins to move a partition's log to the data folder `path`, unless it is on its way there.
 
-        Returns the copies of which the disk learns by `settle`. Raises StorageError.
+        Returns the begun copy, and one dropped for it; `settle` then changes their folders. Raises StorageError.
         """
         copy = self.copies().get(topic_partition)
         if copy is not None and copy.parent == path:
@@ -68,7 +68,7 @@ class LogDirMover:
         return [*dropped, copy]
 
     def elected(self, topic_partition: TopicPartition) -> None:
-        """Starts the move of a log again, if the broker's last stop interrupted it; the partition is led now."""
+        """Begins a move that the broker's last stop interrupted again, once this broker leads the partition."""
         path = self._interrupted.pop(topic_partition, None)
         if path is None:
             return
@@ -80,29 +80,29 @@ class LogDirMover:
             logger.info("%s was being moved to %s: the move starts again", topic_partition, path)
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """Does nothing: the move goes on when another broker leads, and what is cut off the log leaves the copy."""
+        """Does nothing: the move goes on while another broker leads, and a truncated log truncates its copy."""
 
     def drop(self, topic_partition: TopicPartition) -> list[LogCopy]:
-        """Ends the move of a log, which stays where it is, and returns the copies that go by `settle`.
+        """Ends the move of a log, which stays where it is; returns its copy, if any, which `settle` then removes.
 
-        Raises StorageError where the move is as good as done.
+        Raises StorageError where the copy is just being put in the log's place.
         """
         copy = self._logs.moves.drop(topic_partition)
         return [] if copy is None else [copy]
 
     @property
     def is_settled(self) -> bool:
-        """Whether a start would find each move that was begun, and none that was dropped."""
+        """Whether begun moves have their folders and dropped ones are renamed, as the next start goes by names."""
         return self._logs.moves.is_settled
 
     async def settle(self) -> None:
-        """Returns once the disk has what was begun and dropped, or has refused it; such a move ends (`refusal`)."""
+        """Makes the folders of begun moves and renames those of dropped ones; gives up moves where that fails."""
         await asyncio.to_thread(self._logs.moves.settle)
         for copy in [copy for copy in self.copies().values() if copy.refusal is not None]:
             self._logs.moves.give_up(copy)
 
     async def close(self) -> None:
-        """Interrupts all moves, and returns when no thread is at work any more; the next start begins them again."""
+        """Interrupts all moves, and returns when no thread works on them; the next start begins them again."""
         for copy in self.copies().values():
             copy.stop()
         await asyncio.gather(*self._tasks)

@@ -19,10 +19,10 @@ from millrace_broker.storage import AppendOrigin, AppendOutcome, Log, LogAppendI
 
 
 class Partition(Replica):
-    """One led partition, at first the only replica. `appended_bytes` counts all bytes appended since it is led.
+    """A partition that this broker leads. `appended_bytes` counts all bytes appended since it is led.
 
-    `in_sync` is the table of the replicas that are in sync; None where this broker has the only replica.
-    `commits_later` says whether an append is committed after it is made, by followers or by a sync.
+    `in_sync` has the state of its replicas; None where this broker has the only one. `commits_later` says whether an
+    append is not committed at once, but later by followers or a sync.
     """
 
     __slots__ = ("commits_later", "high_watermark", "in_sync")
@@ -37,11 +37,11 @@ class Partition(Replica):
 
     @property
     def has_in_sync_replicas(self) -> bool:
-        """Whether a write with acks=all is accepted: no fewer replicas are in sync than the effective min ISR."""
+        """Whether a write with acks=all is accepted: the ISR is no smaller than the effective min ISR."""
         return self.in_sync is None or self.in_sync.has_enough
 
     def check_in_sync_replicas(self) -> None:
-        """Raises NotEnoughReplicasError where a write with acks=all is not accepted."""
+        """Raises NotEnoughReplicasError where too few replicas are in sync for a write with acks=all."""
         if self.in_sync is not None and not self.in_sync.has_enough:
             raise NotEnoughReplicasError(
                 f"{self.log.topic_partition}: replicas in sync: {len(self.in_sync.committed)}, "
@@ -49,25 +49,25 @@ class Partition(Replica):
             )
 
     def is_in_sync(self, broker_id: int) -> bool:
-        """Returns whether the replica of another broker is in sync, as the controller has confirmed."""
+        """Returns whether another broker's replica is in the ISR that the controller has confirmed."""
         return self.in_sync is not None and broker_id in self.in_sync.committed
 
     def read_replicas(self, offset: int) -> list[ReadReplica]:
-        """Returns the followers from which a consumer may read an offset."""
+        """Returns the followers in sync whose logs have an offset, from which a consumer may read it (KIP-392)."""
         return [] if self.in_sync is None else self.in_sync.read_replicas(offset)
 
     @property
     def low_watermark(self) -> int:
-        """The offset below which no replica on a live broker has records any more."""
+        """The least log start offset of all replicas on live brokers: records below it are deleted everywhere."""
         start = self.log.log_start_offset
         return start if self.in_sync is None else self.in_sync.low_watermark(start)
 
     def has_kept(self, offset: int, leader_epoch: int) -> bool:
-        """Returns whether the record that this leader appended at an offset in an epoch was not cut off since."""
+        """Returns whether the record that was appended at `offset` in this leader epoch was not cut off since."""
         return leader_epoch == self.leader_epoch or self.epoch_of(offset) == leader_epoch
 
     def outcome_of(self, next_offset: int, *, acks_all: bool = True) -> ErrorCode | None:
-        """Returns the answer to a write up to `next_offset`; None while it has to wait.
+        """Returns the outcome of a write that ends before `next_offset`; None while it has to wait.
 
         A write waits for the sync that it owes, and with acks=all for the high watermark.
         """
@@ -82,7 +82,7 @@ class Partition(Replica):
         return ErrorCode.NONE if self.high_watermark >= next_offset else None
 
     def lead(self, leader_epoch: int, in_sync: InSyncReplicas | None, *, commits_synced: bool = False) -> None:
-        """Begins to lead in an epoch, with the table of its in-sync replicas; None for the only replica.
+        """Begins to lead in an epoch; `in_sync` is the state of the replicas, None for the only replica.
 
         All that is in the log of the only replica is committed, and what has to be synced of it is synced soon. With
         `commits_synced` it commits what is synced, and nothing else, from now on.
@@ -98,19 +98,19 @@ class Partition(Replica):
             self.follow_in_sync(in_sync)
 
     def follow_in_sync(self, in_sync: InSyncReplicas) -> None:
-        """Takes the high watermark of the table, also as the bound of retention and compaction."""
+        """Copies the high watermark of `in_sync` to the log, whose retention and compaction stop there."""
         self.high_watermark = self.log.high_watermark = in_sync.high_watermark
 
     def moved(self) -> None:
-        """Moves the high watermark of the only replica; where there are others, `IsrTables.appended` decides."""
+        """Notes that the only replica's log was synced or has grown; with others, `IsrTables.appended` does this."""
         if self.in_sync is None:
             self.high_watermark = max(self.high_watermark, self.log.committable_offset)
 
     @property
     def is_behind_its_epoch(self) -> bool:
-        """Whether the high watermark is still below the start of this leader's epoch, as right after an election.
+        """Whether the high watermark is still below the log end at this leader's election (KIP-207).
 
-        The last leader may have shown more to consumers (KIP-207).
+        The last leader may have shown more to consumers.
         """
         return self.in_sync is not None and self.high_watermark < self.in_sync.start_offset
 
@@ -123,7 +123,7 @@ class Partition(Replica):
         return info
 
     def append_all(self, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends what came together, and returns the outcome of each as `Log.append_all` does."""
+        """Appends batches of several requests; returns for each its outcome, as `Log.append_all` does."""
         log = self.log
         end_offset = log.log_end_offset
         outcomes = log.append_all(appends, leader_epoch=self.leader_epoch)
@@ -143,7 +143,7 @@ class Partition(Replica):
 
     @property
     def _epochs(self) -> Entries:
-        """The log's epochs with the current one, though nothing may have been written in it yet."""
+        """The log's (epoch, start offset) pairs, with the current epoch even if nothing was written in it yet."""
         entries = self.log.leader_epochs.entries
         if self.log.leader_epochs.latest < self.leader_epoch:
             return *entries, (self.leader_epoch, self.log.log_end_offset)

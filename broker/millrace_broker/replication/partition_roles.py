@@ -55,7 +55,7 @@ class _Running(NamedTuple):
 
 
 class ReplicaFetchers:
-    """The fetchers of one broker; `fetchers_per_source` is how many ask the same broker at most."""
+    """Spreads the followed partitions over fetchers, at most `fetchers_per_source` for each leading broker."""
 
     def __init__(self, settings: FetchSettings, broker: FollowingBroker, fetchers_per_source: int = 1) -> None:
         self._settings = settings
@@ -67,11 +67,11 @@ class ReplicaFetchers:
 
     @property
     def sources(self) -> list[int]:
-        """The ids of the brokers from which something is fetched."""
+        """The ids of the leading brokers from which partitions are fetched."""
         return sorted({source for source, _ in self._running})
 
     def follow(self, followed: FollowedPartition) -> None:
-        """Fetches a partition from its leader from now on, unless it has none or the broker stops."""
+        """Begins to fetch a partition from its leader, unless it has none or the broker stops."""
         if followed.leader == NO_LEADER or self._is_closed:
             return
         key = self._key(followed)
@@ -84,7 +84,7 @@ class ReplicaFetchers:
         running.fetcher.follow(followed)
 
     def unfollow(self, followed: FollowedPartition) -> None:
-        """Fetches a partition no longer."""
+        """Stops fetching a partition, and ends its fetcher if that has no other."""
         key = self._key(followed)
         running = self._running.get(key)
         if running is None:
@@ -95,7 +95,7 @@ class ReplicaFetchers:
             self._end(running.task)
 
     def resize(self, fetchers_per_source: int) -> None:
-        """Spreads all partitions over another number of fetchers."""
+        """Spreads all partitions over up to this number of fetchers for each leading broker."""
         if fetchers_per_source == self._fetchers_per_source:
             return
         all_followed = [followed for running in self._running.values() for followed in running.fetcher.partitions]
@@ -110,7 +110,7 @@ class ReplicaFetchers:
         return followed.leader, (crc32(topic.encode()) + index) % self._fetchers_per_source
 
     async def close(self) -> None:
-        """Ends all fetchers, starts no more, and returns when none is at work."""
+        """Ends all fetchers, and returns when none works any more; no partition is fetched from then on."""
         self._is_closed = True
         for running in self._running.values():
             self._end(running.task)
@@ -128,17 +128,17 @@ class ReplicaFetchers:
 
 
 class LeadershipListener(Protocol):
-    """Does more with partitions of some topics that are led here."""
+    """Is told which partitions are led here, and serves those of some topic, such as a coordinator's."""
 
     def elected(self, topic_partition: TopicPartition) -> None:
-        """Begins to serve a partition that is led now; it may be led already, in an older epoch."""
+        """Begins to serve a partition that is led now, or is led again in a newer epoch."""
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """Stops serving a partition that is led no longer, if it is served."""
+        """Stops serving a partition that is no longer led here, if it was served."""
 
 
 class PartitionRoles:
-    """The roles of one broker.
+    """Makes this broker lead, follow and stop partitions, as the controller says, one request after the other.
 
     Args:
         broker_id: the id of this broker.
@@ -170,31 +170,31 @@ class PartitionRoles:
         self._is_leaving = False
 
     def in_turn(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> asyncio.Future[Outcome]:
-        """Does work after all earlier work is done; cancelling the future does not end it half-way."""
+        """Runs `work` after all earlier work, and returns its future; cancelling that does not interrupt the work."""
         task = asyncio.get_running_loop().create_task(self._alone(work))
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
         return asyncio.shield(task)
 
     def follow_no_more(self) -> None:
-        """Fetches no partition that this broker begins to follow from now on, since it is about to stop.
+        """Lets partitions that this broker begins to follow go unfetched from now on, as it is about to stop.
 
         Otherwise a leader would propose it for the ISR again, which the controller refuses for a broker that leaves.
         """
         self._is_leaving = True
 
     def resize_fetchers(self, fetchers_per_source: int) -> None:
-        """Changes how many fetchers ask each broker."""
+        """Sets how many fetchers there may be for each leading broker."""
         self._fetchers.resize(fetchers_per_source)
 
     async def close(self) -> None:
-        """Returns when all work is done and nothing is fetched any more; new work must not come."""
+        """Returns when all work is done, the fetchers have ended and all logs are free; no work may come after."""
         await asyncio.gather(*self._at_work, return_exceptions=True)
         await self._fetchers.close()
         await self._replicas.until_free()
 
     async def become(self, states: Sequence[PartitionState]) -> Outcomes:
-        """Leads and follows as LeaderAndIsr says; returns the error of each partition. To be called in turn."""
+        """Leads and follows partitions as LeaderAndIsr says; returns each one's error or NONE. Call it by `in_turn`."""
         outcomes: Outcomes = {}
         roles: dict[TopicPartition, tuple[PartitionState, Role]] = {}
         for state in states:
@@ -217,9 +217,9 @@ class PartitionRoles:
         return outcomes
 
     async def set_aside_others(self, states: Sequence[PartitionState]) -> None:
-        """Renames logs that belong to other topics of the same names, so that the logs of these partitions can be made.
+        """Renames the logs of topics that had the same names but other ids, to make room for these partitions.
 
-        For a broker that decides about topics itself. To be called in turn.
+        For a broker that decides about topics itself, without a controller. Call it by `in_turn`.
         """
         others = [
             state.topic_partition
@@ -234,7 +234,7 @@ class PartitionRoles:
             logger.exception("not every log of another topic makes way")
 
     async def stop(self, states: Sequence[StopState]) -> Outcomes:
-        """Stops replicas, and deletes logs, as StopReplica says; returns what `become` returns. To be called in turn.
+        """Stops replicas, and deletes logs, as StopReplica says; returns each one's error. Call it by `in_turn`.
 
         StopReplica names no topic ids: a log that has no role, and belongs to a former topic of the name, is left as it
         is, which counts as done. Raises ZooKeeperError where it is not known which topic has the name now.
@@ -259,7 +259,7 @@ class PartitionRoles:
         return outcomes
 
     async def _former_logs(self, topic_partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
-        """Returns those of the partitions whose logs belong to former topics of their names."""
+        """Returns the partitions whose logs have no role and belong to an earlier topic of the same name."""
         held = {
             one: hosted.topic_id
             for one in topic_partitions
@@ -275,14 +275,14 @@ class PartitionRoles:
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership
     ) -> None:
-        """Leads a partition and has the coordinators serve it. Raises what `ReplicaManager.lead` raises."""
+        """Leads a partition and tells the listeners. Raises what `ReplicaManager.lead` raises."""
         self._unfollow(topic_partition)
         self._replicas.lead(topic_partition, topic_id, config, leadership)
         for listener in self._listeners:
             listener.elected(topic_partition)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Leads or follows a partition no longer, as its log is to be deleted."""
+        """Stops leading or following a partition, as its log is to be deleted."""
         self._end_service(topic_partition)
         self._replicas.forget(topic_partition)
 
@@ -291,7 +291,7 @@ class PartitionRoles:
             return await work()
 
     def _tell_of_another_topic(self, state: PartitionState, hosted: Hosted, outcome: ErrorCode) -> None:
-        """Says why a partition is not served here; only StopReplica deletes a log."""
+        """Says in the broker's log why a partition isn't served: only StopReplica deletes another topic's log."""
         if outcome is ErrorCode.INCONSISTENT_TOPIC_ID:
             logger.error(
                 "%s of the topic with id %s is not served: there is the log of the topic of this name with id %s, which"
@@ -302,7 +302,7 @@ class PartitionRoles:
             )
 
     def _leave_failed(self, state: PartitionState, hosted: Hosted) -> None:
-        """Gives up a partition whose log has failed, once a request names a newer leader epoch."""
+        """Takes a partition whose log has failed offline, once a request names a newer leader epoch."""
         if hosted.is_offline and state.leader_epoch > hosted.leader_epoch:
             self.leave(state.topic_partition)
             self._replicas.offline.add(state.topic_partition)
@@ -344,7 +344,7 @@ class PartitionRoles:
             self._fetchers.follow(followed)
 
     def _end_service(self, topic_partition: TopicPartition) -> None:
-        """Ends what coordinators and fetchers do for a partition."""
+        """Has listeners and fetchers stop their work for a partition."""
         if topic_partition in self._replicas.partitions:
             for listener in self._listeners:
                 listener.resigned(topic_partition)
@@ -356,7 +356,7 @@ class PartitionRoles:
             self._fetchers.unfollow(followed)
 
     async def _delete_logs(self, topic_partitions: Sequence[TopicPartition]) -> Outcomes:
-        """Deletes logs and returns the errors of those that are still there."""
+        """Deletes logs; returns the error of each that could not be deleted."""
         try:
             await asyncio.to_thread(self._replicas.logs.delete, *topic_partitions)
         except StorageError as error:

@@ -46,9 +46,9 @@ _PLAIN = struct.Struct(">qI4xb4xh")  # base offset, batch length, magic, attribu
 
 
 def is_plain_batch(records: Buffer) -> bool:
-    """Returns whether Produce from v7 on takes the records as they are, outside of any transaction and codec.
+    """Returns whether records sent by Produce v7 or later are one small, uncompressed batch outside of transactions.
 
-    Plain records need none of the other functions here, no check of a transaction, and none on another thread.
+    Such records need none of the other functions here, no check of a transaction, and no work on another thread.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
@@ -64,7 +64,7 @@ def is_plain_batch(records: Buffer) -> bool:
 
 
 def is_checked_in_place(records: Buffer, config: LogConfig) -> bool:
-    """Returns whether the log may check a batch while it appends it: it is not compressed, and not large."""
+    """Returns whether a batch is small and stays uncompressed, so that the log may check it as it appends it."""
     return (
         len(records) <= IN_PLACE_BYTES
         and len(records) >= HEADER_BYTES
@@ -74,12 +74,12 @@ def is_checked_in_place(records: Buffer, config: LogConfig) -> bool:
 
 
 def is_message_set(version: int, records: Buffer) -> bool:
-    """Returns whether there are records, in a format that has to be converted."""
+    """Returns whether the records are messages of format v0 or v1, which have to be converted."""
     return version < FIRST_VERSION_OF_BATCHES and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC_V2
 
 
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
-    """Returns the v2 batches of the records that Produce of this version has for a partition; empty only before v3."""
+    """Returns a partition's records in Produce of this version as v2 batches; empty only before v3."""
     if version >= FIRST_VERSION_OF_BATCHES:
         return _single_batch(version, records)
     if not is_message_set(version, records):
@@ -96,7 +96,7 @@ def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
 
 
 def check_base_offset(version: int, batches: Buffer) -> None:
-    """Raises InvalidRecordError for a batch with a base offset; those that were made of messages may have one."""
+    """Raises InvalidRecordError for a batch with a base offset other than 0, from Produce v3 on."""
     if version >= FIRST_VERSION_OF_BATCHES and batches[:8] != _BASE_OFFSET_0:
         raise InvalidRecordError("the base offset of a produced batch must be 0: the log assigns the offsets")
 
@@ -123,7 +123,7 @@ def _not_a_batch(version: int, records: Buffer) -> RecordError:
 
 
 def _batch_bytes(records: Buffer, position: int) -> int:
-    """Returns the size that the batch at a position states; a huge one where the bytes end before it."""
+    """Returns the size that the batch at `position` says it has; 1 << 62 where less than the length field is left."""
     if len(records) - position < LOG_OVERHEAD_BYTES:
         return 1 << 62
     length: int = _LENGTH.unpack_from(records, position + LENGTH_POSITION)[0]

@@ -42,23 +42,23 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class DelayedOperation(Protocol[WaitedFor_contra]):
-    """A request that waits in the purgatory."""
+    """A request that waits in the purgatory for keys, such as partitions or groups, to change."""
 
     def is_ready(self, key: WaitedFor_contra) -> bool:
-        """Returns whether what it waits for has happened, by a look at this key; changes nothing but the operation."""
+        """Returns whether the operation can complete now that `key` has changed; has no other effect."""
         ...
 
     def complete(self) -> None:
-        """Ends the operation, which was ready."""
+        """Answers the request, as `is_ready` has returned true."""
         ...
 
     def expire(self) -> None:
-        """Ends the operation with what there is."""
+        """Answers the request with what there is so far, as its deadline has passed."""
         ...
 
 
 class _Held(NamedTuple, Generic[Key]):
-    """A held operation, the keys that it waits for, and the timer of its deadline."""
+    """A waiting operation, the keys that it waits for, and the timer of its deadline."""
 
     operation: DelayedOperation[Key]
     keys: tuple[Key, ...]
@@ -66,7 +66,7 @@ class _Held(NamedTuple, Generic[Key]):
 
 
 class Purgatory(Generic[Key]):
-    """Holds operations by key until they complete or expire."""
+    """Keeps operations (requests that wait), by the keys that they wait for, until they complete or expire."""
 
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
@@ -79,14 +79,14 @@ class Purgatory(Generic[Key]):
         return len(self._held)
 
     def complete_or_hold(self, operation: DelayedOperation[Key], key: Key, wait_ms: int) -> None:
-        """Completes an operation that is ready, after all that became ready before; holds it otherwise."""
+        """Completes an operation if it is ready, after those that were ready before; otherwise holds it."""
         if self._is_ready(operation, key):
             self._end(operation.complete)
         else:
             self.hold(operation, (key,), wait_ms)
 
     def hold(self, operation: DelayedOperation[Key], keys: Iterable[Key], wait_ms: int) -> None:
-        """Holds an operation until a check finds it ready or `wait_ms` have passed."""
+        """Keeps an operation until `check` finds it ready or `wait_ms` have passed."""
         identity = id(operation)
         distinct = tuple(dict.fromkeys(keys))
         for key in distinct:
@@ -95,7 +95,7 @@ class Purgatory(Generic[Key]):
         self._held[identity] = _Held(operation, distinct, timer)
 
     def check(self, key: Key) -> None:
-        """Completes the operations that waited for what has happened to `key`."""
+        """Completes the operations that wait for `key` and are ready."""
         watchers = self._watchers.get(key)
         if not watchers:
             return
@@ -105,7 +105,7 @@ class Purgatory(Generic[Key]):
         self._end_in_order()
 
     def release(self, operation: DelayedOperation[Key]) -> None:
-        """Forgets an operation, if it is held: its client has gone, or it is about to end."""
+        """Removes an operation, if it is held, unanswered: its client has gone, or it is about to be answered."""
         held = self._held.pop(id(operation), None)
         if held is None:
             return
@@ -117,7 +117,7 @@ class Purgatory(Generic[Key]):
                 del self._watchers[key]
 
     def expire_all(self) -> None:
-        """Ends all operations with what there is, as the broker is about to stop."""
+        """Expires all operations, as the broker is about to stop."""
         for held in tuple(self._held.values()):
             self._expire(held.operation)
 
@@ -131,7 +131,7 @@ class Purgatory(Generic[Key]):
         self._end_in_order()
 
     def _end_in_order(self) -> None:
-        """Ends what is to end, unless this is called by such an end: what is due then follows it."""
+        """Answers the operations that are due; one that becomes due meanwhile is answered after those."""
         if self._is_ending:
             return
         self._is_ending = True
@@ -142,7 +142,7 @@ class Purgatory(Generic[Key]):
             self._is_ending = False
 
     def _is_ready(self, operation: DelayedOperation[Key], key: Key) -> bool:
-        """Returns whether an operation is ready; one whose look fails is not, and waits for its deadline."""
+        """Returns whether an operation is ready; false if that raises: the operation then waits for its deadline."""
         try:
             return operation.is_ready(key)
         except Exception:
@@ -158,7 +158,7 @@ def _attempt(end: Callable[[], None]) -> None:
 
 
 def settle(reply: asyncio.Future[T], make: Callable[[], T | asyncio.Future[T]]) -> None:
-    """Gives a reply what `make` returns or raises, or what a returned future becomes, unless its client has gone."""
+    """Sets the result of `reply` to what `make` returns (or its future's result) or raises, unless `reply` is done."""
     if reply.done():
         return
     try:

@@ -28,7 +28,7 @@ READ_AT_ONCE_BYTES = 64 << 10
 
 
 class Isolation(Enum):
-    """Up to where a reader may see the log: a replica all of it, a consumer what is committed."""
+    """Up to where a reader may see the log: a follower all of it, a consumer what is committed."""
 
     LOG_END = "log end"
     READ_UNCOMMITTED = "high watermark"
@@ -36,7 +36,7 @@ class Isolation(Enum):
 
 
 class PartitionRead(NamedTuple):
-    """What a reader gets; large records stay in the file until the socket takes them.
+    """The records for one reader: bytes, or a slice of a file if they are large, which is read as the socket takes it.
 
     `aborted` has the aborted transactions as (producer id, first offset), for `read_committed` readers only.
     """
@@ -46,12 +46,12 @@ class PartitionRead(NamedTuple):
 
 
 class Replica:
-    """What a leader and a follower have in common.
+    """What led and followed partitions have in common: a log, a topic id and a leader epoch.
 
     `appended_bytes` counts the bytes appended since this role began. `traffic` is shared by the partitions of a topic.
 
-    A worker that cuts the log, or puts another in its place, has it for itself: between `hold` and `let_go` appends are
-    refused, and a change of role waits (`until_free`).
+    A worker holds the log while it truncates or replaces it: between `hold` and `let_go` appends are refused, and a
+    change of role waits (`until_free`).
     """
 
     __slots__ = ("_held", "appended_bytes", "config", "leader_epoch", "log", "topic_id", "traffic")
@@ -72,14 +72,14 @@ class Replica:
         self.log.is_held = True
 
     def let_go(self) -> None:
-        """Gives the log back; it may be another one by now."""
+        """Releases the log from its worker; `log` may be another one by now."""
         assert self._held is not None
         (log, free), self._held = self._held, None
         log.is_held = False
         free.set_result(None)
 
     async def until_free(self) -> None:
-        """Returns once no worker has the log, on the same turn of the event loop."""
+        """Waits until no worker holds the log; the caller can hold it if it awaits nothing in between."""
         while self._held is not None:
             await asyncio.shield(self._held[1])
 
@@ -121,7 +121,7 @@ class Replica:
         return PartitionRead(records, _aborted_in(records, aborted) if aborted else [])
 
     def size_between(self, offset: int, end_offset: int, max_bytes: int) -> int:
-        """Returns the size of the batches between two offsets, up to the end of their segment or about `max_bytes`.
+        """Returns the size in bytes of the batches between two offsets, up to their segment's end or about `max_bytes`.
 
         They are not read. Raises what `Log.read` raises.
         """
@@ -147,7 +147,7 @@ class Replica:
         return epoch_of_offset(self._epochs, offset)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Returns (epoch, end offset) where a reader's log diverges from this one; None where it does not (KIP-595).
+        """Returns (epoch, end offset) up to which a reader's log agrees with this one; None for all of it (KIP-595).
 
         Raises OffsetOutOfRangeError where that is not known, and below the log start offset.
         """
@@ -162,18 +162,18 @@ class Replica:
 
     @property
     def _epochs(self) -> Entries:
-        """The leader epochs of the log with their first offsets."""
+        """The log's leader epochs as (epoch, start offset), oldest first."""
         return self.log.leader_epochs.entries
 
 
 def _aborted_in(records: Part, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
-    """Returns the transactions that begin in the records or before, as (producer id, first offset)."""
+    """Returns the transactions that begin before the end of the records, as (producer id, first offset)."""
     end = max((header.next_offset for _, header in walk(contents(records))), default=0)
     return [(one.producer_id, one.first_offset) for one in found if one.first_offset < end]
 
 
 class _Seen(NamedTuple):
-    """The state of a partition when it was looked at last."""
+    """The state of a partition when a waiting fetch looked at it last."""
 
     replica: Replica
     leader_epoch: int
@@ -183,7 +183,7 @@ class _Seen(NamedTuple):
 
 
 class MissingBytes:
-    """The bytes that one fetch waits for.
+    """Counts down the bytes that a waiting fetch still needs until its `min_bytes` can be read.
 
     Args:
         isolation: What its reader sees.
@@ -197,16 +197,16 @@ class MissingBytes:
         self._seen: dict[TopicPartition, _Seen] = {}
 
     def look_at(self, key: TopicPartition, replica: Replica) -> None:
-        """Counts what becomes visible from now on."""
+        """Notes a partition's state; only bytes that become visible after that are counted."""
         self._seen[key] = self._look_at(replica)
 
     def look_at_first(self, key: TopicPartition, replica: Replica) -> None:
-        """Counts what becomes visible from now on, unless the partition has been looked at."""
+        """Notes a partition's state, unless it was noted before."""
         if key not in self._seen:
             self.look_at(key, replica)
 
     def are_there(self, key: TopicPartition, replica: Replica | None) -> bool:
-        """Counts what has become visible of one partition, and returns whether the fetch has to wait no longer."""
+        """Subtracts what has become visible of a partition; returns whether the fetch need not wait any more."""
         seen = self._seen.get(key)
         if replica is None or seen is None or replica is not seen.replica or replica.leader_epoch != seen.leader_epoch:
             return True

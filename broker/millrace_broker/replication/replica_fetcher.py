@@ -92,7 +92,7 @@ SESSION_ERRORS = frozenset(
 class FetchSettings(NamedTuple):
     """The properties `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults.
 
-    `max_bytes` are for one partition, `response_max_bytes` for a whole answer; a first batch above them comes whole.
+    `max_bytes` limits one partition, `response_max_bytes` a whole answer; a first batch above that is sent whole.
     """
 
     min_bytes: int = 1
@@ -104,7 +104,7 @@ class FetchSettings(NamedTuple):
 
 
 class FollowingBroker(NamedTuple):
-    """The broker that follows, and the doors of its fetchers.
+    """This broker, as its fetchers need it.
 
     `epoch` returns the broker's epoch, -1 where it has none. `address_of` returns where a broker listens, None where
     that is not known at the time. `quota` limits what the broker fetches as a follower. `connect` makes the
@@ -122,14 +122,14 @@ class FollowingBroker(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """A request that is on its way, and its answer to come."""
+    """A request that was sent, and the task that waits for its answer."""
 
     link: BrokerLink
     answer: asyncio.Task[memoryview]
 
 
 class ReplicaFetcher:
-    """Partitions that are followed at one broker, `source`; `run` fetches them. `number` tells its fetchers apart."""
+    """Fetches followed partitions from one leading broker, `source`; `number` tells its fetchers apart."""
 
     def __init__(self, source: int, number: int, settings: FetchSettings, broker: FollowingBroker) -> None:
         self.source = source
@@ -156,11 +156,11 @@ class ReplicaFetcher:
 
     @property
     def partitions(self) -> list[FollowedPartition]:
-        """All partitions that it fetches."""
+        """The partitions that this fetcher fetches."""
         return list(self._partitions.values())
 
     def follow(self, followed: FollowedPartition) -> None:
-        """Fetches a partition from now on, without the pause that another fetcher may have set."""
+        """Begins to fetch a partition, at once even if another fetcher had paused it."""
         followed.retry_at_s = 0.0
         followed.when_synced = partial(self._synced, followed)
         self._partitions[followed.key] = followed
@@ -170,14 +170,14 @@ class ReplicaFetcher:
         self._changed.set()
 
     def unfollow(self, followed: FollowedPartition) -> None:
-        """Fetches a partition no longer; an answer that is on its way is dropped."""
+        """Stops fetching a partition; what comes of it in an answer under way is dropped."""
         if self._partitions.get(followed.key) is followed:
             del self._partitions[followed.key]
             self._asked.pop(followed.key, None)
             self._unsynced.discard(followed.key)
 
     def _synced(self, followed: FollowedPartition) -> None:
-        """Asks for a partition again whose log was synced or let go; one whose disk has failed is offline."""
+        """Asks for a partition again after its log was synced or released; takes it offline if its disk has failed."""
         if self._follows(followed) and followed.key in self._unsynced:
             self._logs.check(followed)
             self._unsynced.discard(followed.key)
@@ -185,7 +185,7 @@ class ReplicaFetcher:
             self._changed.set()
 
     async def run(self) -> None:
-        """Fetches until it is cancelled."""
+        """Fetches until the task is cancelled."""
         try:
             while True:
                 self._look_at_stale()
@@ -203,7 +203,7 @@ class ReplicaFetcher:
     # What is asked for.
 
     def _look_at_stale(self) -> None:
-        """Brings up to date what is asked for; the thousands of partitions that had no news are not looked at."""
+        """Updates what to ask for, only for partitions that had news or whose pause is over."""
         now_s = self._now_s()
         while self._paused and self._paused[0][0] <= now_s:
             self._stale.add(heapq.heappop(self._paused)[-1].key)
@@ -229,7 +229,7 @@ class ReplicaFetcher:
             self._asked[followed.key] = position
 
     async def _let_sync(self) -> None:
-        """Gives the syncs that the newest answer owes a moment, so that the next request can tell of them."""
+        """Waits up to `SYNC_WAIT_MS` for logs to be synced, so that the next request can acknowledge their records."""
         self._owes_anew = False
         with suppress(TimeoutError):
             async with asyncio.timeout(SYNC_WAIT_MS / 1000):
@@ -251,7 +251,7 @@ class ReplicaFetcher:
         return self._broker.quota.lists(listed, followed.key.partition)
 
     async def _until_one_is_due(self) -> None:
-        """Waits until a pause ends or there is another partition."""
+        """Waits until a partition's pause ends or a partition is added or synced."""
         self._changed.clear()
         try:
             async with asyncio.timeout_at(self._paused[0][0] if self._paused else None):
@@ -302,7 +302,7 @@ class ReplicaFetcher:
 
     @property
     def _wait_max_ms(self) -> int:
-        """How many milliseconds the leader may hold a fetch back; few while a log is synced, to be asked for soon."""
+        """How many milliseconds the leader may wait for records; few while logs are synced, to ask for them soon."""
         longest_ms = self._settings.wait_max_ms
         return min(SYNC_WAIT_MS, longest_ms) if self._unsynced else longest_ms
 
@@ -367,7 +367,7 @@ class ReplicaFetcher:
     # The answer.
 
     def _still_asked_for(self, answer: FetchResponse) -> dict[PartitionKey, PartitionFetched]:
-        """Returns what was fetched of the partitions that would still be asked for at the same position."""
+        """Returns the answer's partitions whose position has not changed since the request."""
         asked, asked_now = self._session.asked, self._asked
         return {
             key: one
@@ -376,9 +376,9 @@ class ReplicaFetcher:
         }
 
     async def _ask_ahead(self, link: BrokerLink, fetched: Mapping[PartitionKey, PartitionFetched]) -> None:
-        """Sends the next request before the answer is written, if `asked_ahead` allows it.
+        """Sends the next request before the answer's records are appended, if `asked_ahead` allows it.
 
-        Not where a partition is throttled, or has to be synced before anything more is asked for.
+        It doesn't where a partition is throttled, or has to be synced before anything more is asked for.
         """
         ahead = asked_ahead(self._asked, fetched)
         if ahead and not any(self._is_held_back(self._partitions[key]) for key in fetched):
@@ -438,7 +438,7 @@ class ReplicaFetcher:
         followed.next_pause_ms = min(2 * followed.next_pause_ms, self._settings.backoff_ms)
 
     async def _reset(self, link: BrokerLink, out_of_range: Sequence[FollowedPartition]) -> None:
-        """Brings logs back into the range of their leaders' logs."""
+        """Truncates logs that end above their leader's log, and empties those that end below its start."""
         ends = await self._listed(link, out_of_range, LATEST)
         shorter = [one for one, end in ends.items() if end.offset < one.log.log_end_offset]
         self._logs.truncate({one: ends[one].offset for one in shorter})
@@ -453,7 +453,7 @@ class ReplicaFetcher:
     async def _listed(
         self, link: BrokerLink, partitions: Sequence[FollowedPartition], timestamp: int
     ) -> dict[FollowedPartition, LeaderOffset]:
-        """Returns the leader's offsets of partitions that are still followed, and whose logs are free."""
+        """Returns the leader's offsets for the partitions that are still fetched here and whose logs are free."""
         listed = await leader_offsets(link, self._broker.broker_id, partitions, timestamp)
         found: dict[FollowedPartition, LeaderOffset] = {}
         for followed, answer in listed.items():
@@ -467,6 +467,6 @@ class ReplicaFetcher:
 
 
 async def _let_others(fetched: PartitionFetched) -> None:
-    """Lets others have their turn on the event loop after a long append."""
+    """Lets other tasks of the event loop run after a long append."""
     if len(fetched.records) >= LONG_APPEND_BYTES:
         await asyncio.sleep(0)

@@ -48,15 +48,16 @@ NEVER_GIVEN = 1 << 62  # producer ids from here on must have been made up by a c
 
 
 def first_free_producer_id(logs: Iterable[Log]) -> int:
-    """Returns the id above those of all producers in some logs; ids that no broker can have given are ignored."""
+    """Returns the id above those of all producers in some logs, without ids that no broker can have given."""
     known = (producer_id for log in logs for producer_id in log.producers.entries)
     return max((one for one in known if one < NEVER_GIVEN), default=-1) + 1
 
 
 class ReplicaManager:
-    """The led and the followed partitions; `offline` are those of both whose logs can't be opened, or have failed.
+    """The partitions that this broker leads and follows, and their logs.
 
-    `logs` has the logs of all of them, and those without a role.
+    `offline` are those whose logs can't be opened, or have failed. `logs` has the logs of all, and those without a
+    role.
     """
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> None:
@@ -92,7 +93,7 @@ class ReplicaManager:
         return dict(self._traffic)
 
     def sent(self, topic_partition: TopicPartition, size_bytes: int, follower: int | None) -> Replica | None:
-        """Counts records that a follower or a client gets, and returns their partition, if it still has a role here."""
+        """Counts bytes sent to a follower, None for a client; returns the partition, None if it has no role here."""
         replica = self.replica(topic_partition)
         if replica is not None and follower is not None:
             replica.traffic.replicated_bytes_out += size_bytes
@@ -109,11 +110,11 @@ class ReplicaManager:
         yield from self._followed.items()
 
     def replica(self, topic_partition: TopicPartition) -> Partition | FollowedPartition | None:
-        """Returns the led or followed partition; None for one that has no role here."""
+        """Returns the led or followed partition; None for one that this broker neither leads nor follows."""
         return self._partitions.get(topic_partition) or self._followed.get(topic_partition)
 
     def hosted(self, topic_partition: TopicPartition) -> Hosted:
-        """Returns what this broker has of a partition; a log without a role has the id of its topic alone."""
+        """Returns the epoch and topic id known of a partition; without a role, the log's topic id alone."""
         log = self.logs.get(topic_partition)
         is_offline = log is not None and not self.logs.dirs.of_log(log.directory).is_online
         one = self.replica(topic_partition)
@@ -122,7 +123,7 @@ class ReplicaManager:
         return Hosted(one.leader_epoch, one.topic_id, is_offline)
 
     def first_free_producer_id(self) -> int:
-        """Returns the id above those of all producers in the logs, also in those without a role: they may get one."""
+        """Returns the id above those of all producers in all logs, with or without a role."""
         return first_free_producer_id(self.logs.logs().values())
 
     def lead(
@@ -172,7 +173,7 @@ class ReplicaManager:
         self._partitions[topic_partition] = partition
 
     def configure(self, topic_configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Gives the partitions of some topics the configuration that their topic has now.
+        """Sets the topic properties of all led and followed partitions of some topics.
 
         A log keeps its configuration where a value doesn't fit, which another tool has written.
         """
@@ -183,7 +184,7 @@ class ReplicaManager:
                 self._apply_config(topic_partition, one)
 
     def reconfigure(self, log_defaults: Mapping[str, str]) -> None:
-        """Replaces the defaults of all logs, also of those that are open. Raises InvalidConfigError.
+        """Sets the broker's defaults of log properties, also for logs that are open. Raises InvalidConfigError.
 
         A log keeps its configuration where its topic has a value that doesn't fit, which another tool has written.
         """
@@ -202,7 +203,7 @@ class ReplicaManager:
     async def finish_move(self, one: Partition | FollowedPartition, copy: LogCopy) -> None:
         """Puts the copy of a partition's log in its place; appends are refused meanwhile.
 
-        The caller has seen that the log is free. Raises as `LogMoves.put_in_place` does.
+        The caller has seen that no worker holds the log. Raises as `LogMoves.put_in_place` does.
         """
         old = one.log
         one.hold()
@@ -218,7 +219,7 @@ class ReplicaManager:
         await asyncio.to_thread(old.abandon)
 
     async def until_free(self, *topic_partitions: TopicPartition) -> None:
-        """Returns once no worker has the log of one of these partitions, or of any if none is named."""
+        """Waits until no worker holds the log of any of these partitions; of all partitions if none is given."""
         for one in map(self.replica, topic_partitions or [key for key, _ in self._all()]):
             if one is not None:
                 await one.until_free()
@@ -229,7 +230,7 @@ class ReplicaManager:
             raise InconsistentTopicIdError(f"the log of {topic_partition} belongs to the topic with id {known}")
 
     def resign(self, topic_partition: TopicPartition) -> None:
-        """Stops leading a partition, completes what waits for it, and leaves the high watermark to its log."""
+        """Stops leading a partition, ends the requests that wait for it, and keeps the high watermark in its log."""
         partition = self._partitions.pop(topic_partition)
         partition.log.high_watermark = partition.high_watermark
         self._grown(partition)
@@ -268,13 +269,13 @@ class ReplicaManager:
         return followed
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """Leads or follows a partition no longer, and keeps its log and its leader epoch; one without a role stays."""
+        """Stops leading or following a partition, but keeps its log and leader epoch; does nothing without a role."""
         one = self.replica(topic_partition)
         if one is not None:
             self.follow(topic_partition, one.topic_id, one.config, leader=NO_LEADER, leader_epoch=one.leader_epoch)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Leads or follows a partition no longer, as its log is to be deleted; a move of the log ends."""
+        """Stops leading or following a partition, and moving its log, as the log is to be deleted."""
         self.logs.moves.drop(topic_partition)
         if topic_partition in self._partitions:
             self.resign(topic_partition)
@@ -297,18 +298,18 @@ class ReplicaManager:
             self._changed(partition)
 
     def isr_answered(self, topic_partition: TopicPartition, proposal: Proposal, outcome: Accepted | ErrorCode) -> None:
-        """Takes the controller's answer to a proposal; an answer that comes too late changes nothing."""
+        """Passes on the controller's answer to a proposed ISR; an answer that comes too late changes nothing."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and self.isr.answered(partition, proposal, outcome):
             self._changed(partition)
 
     def take_live_brokers(self, brokers: Iterable[int]) -> None:
-        """Takes the brokers that are alive and not shutting down: only they may join the in-sync replicas."""
+        """Sets the brokers that are alive and not shutting down: only they may join the in-sync replicas."""
         for partition in self.isr.take_live_brokers(brokers, self._partitions.values()):
             self._changed(partition)
 
     def check_in_sync_replicas(self) -> None:
-        """Proposes that followers which lag longer than they may leave the in-sync replicas."""
+        """Proposes ISRs without the followers that lag too long (`replica.lag.time.max.ms`)."""
         self.isr.check(self._partitions.values())
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
@@ -319,7 +320,7 @@ class ReplicaManager:
             raise UnknownTopicError(f"{topic_partition} is not led by this broker") from None
 
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends what came together and completes the waiting fetches; returns what `Log.append_all` returns."""
+        """Appends batches of several requests, and completes waiting fetches; returns what `Log.append_all` returns."""
         outcomes = partition.append_all(appends)
         if partition.in_sync is None:  # as nearly always on one broker: no table and no follower need be told
             self.purgatory.check(partition.log.topic_partition)
@@ -331,7 +332,10 @@ class ReplicaManager:
     def append(
         self, topic_partition: TopicPartition, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> tuple[Partition, LogAppendInfo]:
-        """Appends and completes the waiting fetches. Raises what `Log.append` raises, or UnknownTopicError."""
+        """Appends batches and completes waiting fetches; returns the partition and the offsets.
+
+        Raises what `Log.append` raises, or UnknownTopicError.
+        """
         partition = self.partition(topic_partition)
         info = partition.append(batches, origin)
         self.isr.appended(partition)
@@ -339,7 +343,7 @@ class ReplicaManager:
         return partition, info
 
     def raise_log_start_offset(self, partition: Partition, offset: int) -> None:
-        """Lets the log start at an offset, of which followers learn when they ask next.
+        """Raises a partition's log start to `offset`, of which its followers learn with their next fetch.
 
         Raises OffsetOutOfRangeError.
         """
@@ -347,7 +351,7 @@ class ReplicaManager:
         self._changed(partition)
 
     def synced(self, topic_partition: TopicPartition) -> None:
-        """Hears that a partition's log was synced, or its data directory failed; waiting requests look again."""
+        """Has the requests that wait for a partition look again, as its log was synced or its data directory failed."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             partition.moved()
@@ -360,13 +364,13 @@ class ReplicaManager:
     # What waits for partitions.
 
     def _changed(self, partition: Partition) -> None:
-        """Completes what waits for a partition; its followers learn of another high watermark when they ask next."""
+        """Completes requests that wait for a partition, but for followers' fetches, which learn of it later."""
         if partition.in_sync is not None:
             self.changes.note(PartitionKey(partition.topic_id, partition.log.topic_partition.partition))
         self.purgatory.check(partition.log.topic_partition)
 
     def _grown(self, partition: Partition) -> None:
-        """Completes what waits for a partition, also its followers' fetches."""
+        """Completes requests that wait for a partition, and its followers' fetches."""
         self._changed(partition)
         if partition.in_sync is not None:
             self.purgatory.check(ANY_WITH_FOLLOWERS)

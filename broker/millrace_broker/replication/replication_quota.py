@@ -27,7 +27,7 @@ ALL_REPLICAS = "*"
 
 @dataclass(slots=True)
 class _Window:
-    """The bytes that were counted since `start_ms`, most recently at `last_ms`."""
+    """The bytes counted from `start_ms` to `last_ms`, a part of the time over which the rate is measured."""
 
     start_ms: int
     last_ms: int
@@ -36,7 +36,7 @@ class _Window:
 
 @lru_cache(maxsize=1024)
 def _partitions_of(throttled_replicas: str, broker_id: int) -> frozenset[int] | None:
-    """Returns the partitions of which a broker's replica is listed; None for all."""
+    """Returns the partitions in `partition:broker,…` that name this broker; None for all, as `*` says."""
     listed = [one.strip() for one in throttled_replicas.split(",") if one.strip()]
     if ALL_REPLICAS in listed:
         return None
@@ -45,7 +45,7 @@ def _partitions_of(throttled_replicas: str, broker_id: int) -> frozenset[int] | 
 
 
 class ReplicationQuota:
-    """The quota of one broker, as leader or as follower.
+    """The quota of replication traffic of one broker, either as leader or as follower.
 
     Args:
         broker_id: the id of the broker.
@@ -68,14 +68,14 @@ class ReplicationQuota:
         self._windows: deque[_Window] = deque()
 
     def lists(self, throttled_replicas: str, partition: int) -> bool:
-        """Returns whether a topic's throttled replicas include this broker's replica of a partition."""
+        """Returns whether a topic's throttled replicas (`partition:broker,…` or `*`) name this broker's replica."""
         if not throttled_replicas:
             return False
         partitions = _partitions_of(throttled_replicas, self._broker_id)
         return partitions is None or partition in partitions
 
     def record(self, size_bytes: int) -> None:
-        """Counts bytes of a listed replica, whether the quota is exceeded or not."""
+        """Counts bytes of a throttled replica, whether the quota is exceeded or not."""
         now_ms = self._now_ms()
         if not self._windows or now_ms - self._windows[-1].start_ms >= self._settings.window_ms:
             self._windows.append(_Window(now_ms, now_ms))
@@ -85,11 +85,11 @@ class ReplicationQuota:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether listed replicas that are not in sync have to wait."""
+        """Whether the rate is above the quota, so that throttled replicas that are not in sync have to wait."""
         return bool(self._windows) and self.bytes_per_second() > self._rate()
 
     def bytes_per_second(self) -> float:
-        """Returns the measured rate."""
+        """Returns the rate of throttled traffic, measured over the quota's windows."""
         now_ms, (number, window_ms) = self._now_ms(), self._settings
         while self._windows and now_ms - self._windows[0].last_ms >= number * window_ms:
             self._windows.popleft()

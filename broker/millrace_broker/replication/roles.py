@@ -49,7 +49,7 @@ from millrace_broker.storage.filenames import is_partition_name
 
 
 class Role(Enum):
-    """What a broker is to a partition of which it has a replica."""
+    """What a broker does for a partition of which it has a replica: lead or follow."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -69,7 +69,7 @@ class PartitionState(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """What a controller tells the leader of a partition: its epochs, all replicas, and those that are in sync.
+    """What LeaderAndIsr tells the leader of a partition: its epochs, all replicas, and those that are in sync.
 
     `adding` are those of the replicas that a reassignment adds.
     """
@@ -95,7 +95,7 @@ class StopState(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """What a broker has of a partition: the newest leader epoch that it was told, -1 if none, and the topic's id."""
+    """What a broker knows of a partition that it has: the newest leader epoch, -1 if none, and the topic's id."""
 
     leader_epoch: int = NO_LEADER_EPOCH
     topic_id: UUID | None = None
@@ -103,7 +103,7 @@ class Hosted(NamedTuple):
 
 
 def refusal(controller_epoch: int, broker_epoch: int, newest_controller_epoch: int, own_broker_epoch: int) -> ErrorCode:
-    """Returns the error that answers a whole request of a controller; NONE where it is to be done.
+    """Returns the error by which a controller's request is refused as a whole; NONE where it is to be carried out.
 
     A broker epoch above this broker's own passes: the controller may hear of a new registration first.
     """
@@ -115,7 +115,7 @@ def refusal(controller_epoch: int, broker_epoch: int, newest_controller_epoch: i
 
 
 def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | ErrorCode:
-    """Returns what the broker becomes, or the error that answers for the partition."""
+    """Returns the broker's role by LeaderAndIsr, or the error to answer for the partition."""
     if not is_partition_name(state.topic_partition):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if hosted.is_offline:
@@ -130,7 +130,7 @@ def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | Er
 
 
 def stop_refusal(state: StopState, hosted: Hosted) -> ErrorCode:
-    """Returns the error that answers for the partition; NONE where the replica is to stop."""
+    """Returns the error to answer for the partition; NONE where StopReplica is to be carried out."""
     if hosted.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     is_unconditional = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
@@ -140,7 +140,7 @@ def stop_refusal(state: StopState, hosted: Hosted) -> ErrorCode:
 
 
 class ControllerFence:
-    """Knows the newest controller; `own_broker_epoch` returns that of the broker's registration, -1 without one."""
+    """Refuses requests of former controllers; `own_broker_epoch` returns this broker's epoch, -1 if unregistered."""
 
     def __init__(self, own_broker_epoch: Callable[[], int]) -> None:
         self._own_broker_epoch = own_broker_epoch

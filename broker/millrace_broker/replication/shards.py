@@ -38,10 +38,10 @@ Then = Callable[[ErrorCode], None]
 def when_replicated(
     replicas: ReplicaManager, topic_partition: TopicPartition, last_offset: int, wait_ms: int, then: Then
 ) -> None:
-    """Calls `then` once, with NONE when the high watermark is past the record that was just appended at the offset.
+    """Calls `then` once, with NONE when the high watermark is past the record that was just appended at `last_offset`.
 
-    With one replica that is at once, unless the record has to be synced first; inside another record's `then`, it is
-    after that one: records take effect in their order. The code is NOT_COORDINATOR where the partition is led no
+    With one replica that is at once, unless the record has to be synced first; within the `then` of another record, it
+    is after that one: records take effect in their order. The code is NOT_COORDINATOR where the partition is led no
     longer, its disk has failed, or the record was cut off meanwhile; COORDINATOR_NOT_AVAILABLE after `wait_ms`.
     """
     waiting = _Replicated(replicas, topic_partition, last_offset, then)
@@ -49,7 +49,7 @@ def when_replicated(
 
 
 class _Replicated:
-    """An append that waits for the in-sync replicas."""
+    """A coordinator's append that waits in the purgatory for the in-sync replicas."""
 
     def __init__(self, replicas: ReplicaManager, topic_partition: TopicPartition, offset: int, then: Then) -> None:
         self._replicas = replicas
@@ -61,7 +61,7 @@ class _Replicated:
         self._leader_epoch = NO_LEADER_EPOCH if partition is None else partition.leader_epoch
 
     def is_ready(self, _: TopicPartition) -> bool:
-        """Returns whether the high watermark is past the record, or never will be."""
+        """Returns whether the high watermark is past the record, or the record can't be replicated any more."""
         partition = self._replicas.partitions.get(self._topic_partition)
         if partition is None or not partition.has_kept(self._offset, self._leader_epoch):
             self._outcome = ErrorCode.NOT_COORDINATOR
@@ -74,11 +74,11 @@ class _Replicated:
         return False
 
     def complete(self) -> None:
-        """Reports whether the replicas have the record."""
+        """Calls `then` with NONE if the in-sync replicas have the record, or else with the error."""
         self._then(self._outcome)
 
     def expire(self) -> None:
-        """Reports that the replicas took too long; the records may still be replicated later."""
+        """Calls `then` with a timeout error; the record may still be replicated later."""
         self._then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -89,11 +89,11 @@ async def read_to_end(
     take_in: Callable[[bytes], int],
     is_closed: Callable[[], bool],
 ) -> None:
-    """Gives whole batches, up to the current log end, to `take_in`, which returns the offset after them.
+    """Reads a led partition's log and passes whole batches to `take_in`, which returns the offset after them.
 
-    All that the leader has at its election will be committed, though its high watermark may still lag behind. The log
-    is read on the event loop; `take_in` is called on a worker thread. Damaged batches are set aside, and left out: what
-    is behind them counts.
+    It reads up to the log end at the time of the call: all that the leader has at its election will be committed,
+    though its high watermark may still lag behind. The log is read on the event loop; `take_in` is called on a worker
+    thread. Damaged batches are left out, and those behind them count.
     """
     partition = replicas.partition(topic_partition)
     log, offset, max_bytes = partition.log, partition.log.log_start_offset, buffer_bytes
@@ -117,7 +117,7 @@ async def read_to_end(
 
 
 def _is_valid(batches: bytes, end_offset: int) -> bool:
-    """Returns whether CRCs hold, and offsets rise up to the log's end: no CRC covers them."""
+    """Returns whether all CRCs hold, and offsets, which no CRC covers, rise and stay below the log's end."""
     next_offset = 0
     try:
         for position, header in walk(batches):
@@ -131,24 +131,24 @@ def _is_valid(batches: bytes, end_offset: int) -> bool:
 
 
 class CoordinatorShard(Protocol):
-    """The state that a coordinator keeps for one led partition of its topic."""
+    """What a coordinator keeps in memory of one partition of its topic that is led here."""
 
     topic_partition: TopicPartition
     is_loaded: bool
     is_closed: bool
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes in a whole batch of the log; called on a worker thread."""
+        """Takes in a batch of the log; called on a worker thread."""
 
     def loaded(self) -> None:
-        """Begins to serve, as every record has been replayed."""
+        """Begins to serve requests, as every record has been replayed."""
 
     def close(self) -> None:
         """Stops serving, as the partition is led no longer."""
 
 
 def replay_all(shard: CoordinatorShard, batches: bytes) -> int:
-    """Gives whole batches, which are valid, to a shard, and returns the offset after them."""
+    """Passes each of these valid batches to a shard's `replay`, and returns the offset after them."""
     next_offset = -1
     for position, header in walk(batches):
         shard.replay(header, memoryview(batches)[position : position + header.size_bytes])
@@ -160,7 +160,7 @@ Shard = TypeVar("Shard", bound=CoordinatorShard)
 
 
 class LedShards(Generic[Shard]):
-    """The shards of one topic, by partition.
+    """A coordinator's shards, one for each partition of its topic that this broker leads.
 
     Args:
         topic: its name; partitions of other topics are ignored.
@@ -192,23 +192,23 @@ class LedShards(Generic[Shard]):
         self._closed = False
 
     def of_partition(self, index: int) -> Shard | None:
-        """Returns the shard of a partition, loaded or not; None where the partition is not led here."""
+        """Returns the shard of a partition of the topic, loaded or not; None where the partition is not led here."""
         return self._shards.get(index)
 
     def find(self, topic_partition: TopicPartition) -> Shard | None:
-        """Returns the shard of a partition of any topic; None where it is not of this one, or not led here."""
+        """Returns the shard of a partition; None for other topics and where it is not led here."""
         return self._shards.get(topic_partition.partition) if topic_partition.topic == self._topic else None
 
     def all(self) -> list[Shard]:
-        """Returns every shard, loaded or not; for any thread."""
+        """Returns every shard, loaded or not; any thread may call it."""
         return list(self._shards.values())
 
     def loaded(self) -> list[Shard]:
-        """Returns every shard that serves; for any thread."""
+        """Returns the shards that are loaded and serve; any thread may call it."""
         return [shard for shard in self.all() if shard.is_loaded]
 
     def elected(self, topic_partition: TopicPartition) -> None:
-        """Makes and loads the shard of a partition that is led now, unless there is one or it is of another topic."""
+        """Makes and loads the shard of a partition that is led now; ignores other topics and shards that are there."""
         index = topic_partition.partition
         if topic_partition.topic != self._topic or index in self._shards or self._closed:
             return
@@ -222,14 +222,14 @@ class LedShards(Generic[Shard]):
         task.add_done_callback(self._loading.discard)
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """Closes and forgets the shard of a partition that is led no longer."""
+        """Closes and drops the shard of a partition that is no longer led here."""
         shard = self.find(topic_partition)
         if shard is not None:
             del self._shards[topic_partition.partition]
             shard.close()
 
     def close(self) -> None:
-        """Closes all shards and makes no more, as the broker stops."""
+        """Closes all shards, as the broker stops; none is made after that."""
         self._closed = True
         for shard in self.all():
             self.resigned(shard.topic_partition)

@@ -34,7 +34,7 @@ class TracedReplicaManager(ReplicaManager):
         self._clock = clock
 
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends as `ReplicaManager` does, and records what came with a trace."""
+        """Appends as `ReplicaManager` does, and records a span for each batch that has a sampled trace context."""
         started_ns = self._clock.now_ns()
         outcomes = super().append_all(partition, appends)
         ended_ns = self._clock.now_ns()
@@ -46,7 +46,7 @@ class TracedReplicaManager(ReplicaManager):
 
 
 def contexts_of(batches: Buffer) -> tuple[TraceContext, ...]:
-    """Returns the sampled trace contexts of a produced batch's records; none of a batch that can't be decoded."""
+    """Returns the sampled trace contexts in the headers of a batch's records; none if it can't be decoded."""
     try:
         return sampled_contexts(_traceparents(memoryview(batches)))
     except RecordError:

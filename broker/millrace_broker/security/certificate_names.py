@@ -43,7 +43,7 @@ GROUP_NAME = re.compile(r"\(\?<(?![=!])")
 
 
 def subject_of(certificate: bytes) -> str:
-    """Returns the subject of a certificate (DER)."""
+    """Returns the subject of a certificate (DER) as text, like `CN=alice,OU=Data,O=Example`."""
     subject = x509.load_der_x509_certificate(certificate).subject
     return ",".join("+".join(_attribute(one) for one in part) for part in reversed(subject.rdns))
 
@@ -65,7 +65,7 @@ def _escaped(value: str) -> str:
 
 
 def _value_der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """Returns the value as it is in a name of this attribute alone: a sequence of a set of a sequence (OID, value)."""
+    """Returns an attribute's value in DER, cut out of a name that has this attribute alone."""
     der = x509.Name([attribute]).public_bytes()
     for _ in range(3):
         der = _content(der)
@@ -77,12 +77,12 @@ def _content(der: bytes) -> bytes:
 
 
 def _after_first(der: bytes) -> bytes:
-    """Returns what stands behind the first element, an OID, which is short."""
+    """Returns the bytes behind the first DER element, an OID, which is short."""
     return der[2 + der[1] :]
 
 
 class Rule(NamedTuple):
-    """One rule; `replacement` is in Java's form. None as the pattern takes every subject as it is."""
+    """One mapping rule; `replacement` is in Java's form (`$1`). A pattern of None takes every subject as it is."""
 
     pattern: re.Pattern[str] | None
     replacement: str = ""
@@ -90,7 +90,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> Sequence[Rule]:
-    """Returns the rules of the property. Raises InvalidConfigError."""
+    """Returns the rules in the text of `ssl.principal.mapping.rules`. Raises InvalidConfigError."""
     rules, position = [], 0
     text = text.strip()
     while position < len(text):
@@ -127,7 +127,7 @@ def _rule(match: re.Match[str]) -> Rule:
 
 
 def _replaced(replacement: str, found: re.Match[str]) -> str:
-    """Returns the replacement with its groups; a reference to a group that does not exist stays as it is."""
+    """Returns the replacement with the match's groups put in; a reference to a missing group stays as it is."""
 
     def part(match: re.Match[str]) -> str:
         escaped, group, plain = match.groups()

@@ -17,23 +17,23 @@ class Gate(Protocol):
     """Holds a connection's requests back until its client has logged in."""
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether a frame is a request to handle; answers others itself. A WireError ends the connection."""
+        """Returns whether to handle a frame as a request; answers any other frame. A WireError ends the connection."""
         ...
 
     def close(self) -> None:
-        """Waits no longer for anybody, as the connection has ended."""
+        """Waits no longer for a login, as the connection has ended."""
         ...
 
 
 class Challenge(NamedTuple):
-    """The answer to a token. `session_lifetime_ms` is 0 before the last one, and where the session is endless."""
+    """The answer to a SASL token; `session_lifetime_ms` is 0 before the last token, and for endless sessions."""
 
     token: bytes
     session_lifetime_ms: int
 
 
 class Authenticator(Protocol):
-    """One connection of a listener that asks for SASL."""
+    """The SASL login on one connection, as the handlers of its requests use it."""
 
     mechanisms: Sequence[str]
     failure_delay_ms: int
@@ -47,7 +47,7 @@ class Authenticator(Protocol):
         ...
 
     def authenticate(self, token: bytes) -> Challenge:
-        """Takes a token.
+        """Takes a SASL token, and returns the answer to it.
 
         Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
         """

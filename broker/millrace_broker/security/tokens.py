@@ -67,7 +67,7 @@ class DelegationToken:
 
 
 class IssuedToken(NamedTuple):
-    """A token and its secret."""
+    """A delegation token and its secret, by which requests name it."""
 
     token: DelegationToken
     hmac: bytes
@@ -80,7 +80,7 @@ class TokenSecret:
     key: str = field(repr=False)
 
     def hmac(self, token_id: str) -> bytes:
-        """Returns the secret of a token, 64 bytes."""
+        """Returns a token's secret: HMAC-SHA-512 of its id by the key, 64 bytes."""
         return hmac.digest(self.key.encode(), token_id.encode(), hashlib.sha512)
 
 
@@ -107,7 +107,7 @@ class TokenRequest:
 
 
 def new_token(request: TokenRequest, token_id: str, now_ms: int, lifetimes: Lifetimes) -> DelegationToken:
-    """Returns the token that is asked for."""
+    """Returns the token that a request asks for, issued at `now_ms`."""
     asked_ms = request.max_lifetime_ms
     life_ms = lifetimes.max_lifetime_ms if asked_ms <= 0 else min(asked_ms, lifetimes.max_lifetime_ms)
     return DelegationToken(
@@ -122,7 +122,7 @@ def new_token(request: TokenRequest, token_id: str, now_ms: int, lifetimes: Life
 
 
 def encode_token(token: DelegationToken) -> bytes:
-    """Returns the data of a token's node."""
+    """Returns the JSON document of a token, as its node in ZooKeeper has it."""
     return dump(
         {
             "version": VERSION,
@@ -138,7 +138,7 @@ def encode_token(token: DelegationToken) -> bytes:
 
 
 def decode_token(data: bytes) -> DelegationToken:
-    """Returns the token in a node; raises ZooKeeperError for another document."""
+    """Returns the token in its JSON document; raises ZooKeeperError for any other document."""
     return decoded(data, "delegation token", _token)
 
 

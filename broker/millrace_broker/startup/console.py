@@ -26,7 +26,7 @@ OFF, READ_ONLY, FULL = "off", "read-only", "full"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleOptions:
-    """The options of a console; `listener` is the name of the one that it connects to."""
+    """The options of a console; `listener` is the name of the listener that it connects to."""
 
     may_change: bool
     listener: str
@@ -36,7 +36,7 @@ class ConsoleOptions:
     log_format: str
 
     def settings(self, bootstrap: str, *, has_login: bool) -> Mapping[str, object]:
-        """Returns what the console's process is told."""
+        """Returns the settings that the console's process is given as JSON at its start."""
         told = {name: value for name, value in asdict(self).items() if name != "listener"}
         return {**told, "bootstrap": bootstrap, "has_login": has_login}
 

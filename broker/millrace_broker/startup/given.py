@@ -44,7 +44,7 @@ class Given(NamedTuple):
 
 
 def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given]:
-    """Returns the given properties that are known, each of them checked. Raises InvalidConfigError."""
+    """Returns the known properties of a file and of NAME=VALUE texts, all checked. Raises InvalidConfigError."""
     typed = {name: Given(value) for name, value in parse_assignments(assignments).items()}
     written = {} if file is None else {
         name: Given(one.value, f"{file}:{one.line}: ") for name, one in read_properties(file).items()

@@ -35,7 +35,7 @@ def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]
 
 
 def named_cluster(options: BrokerOptions, fs: FileSystem) -> NamedCluster:
-    """Returns which cluster the broker makes where there is none yet."""
+    """Returns which cluster the broker makes if its metadata store is empty."""
     return NamedCluster(options.cluster_id, partial(_cluster_of_folders, fs, options.data_dirs))
 
 
@@ -51,7 +51,7 @@ def _cluster_of_folders(fs: FileSystem, data_dirs: Sequence[str]) -> ClusterOfFo
 
 
 def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> BrokerInfo:
-    """Returns what an identified broker tells the cluster of itself; `bound` is where each of its listeners listens."""
+    """Returns what an identified broker registers of itself; `bound` are its listeners' addresses, by name."""
     assert options.broker_id is not None, "the broker is identified"
     endpoints = [
         Endpoint(one.name, one.protocol.name, *(one.advertised or bound[one.name]))
@@ -71,7 +71,7 @@ def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
 
 
 def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:
-    """Returns the id; raises InvalidConfigError where a folder belongs to another broker than the id that is given."""
+    """Returns the given id, else the folders', else a new one; raises InvalidConfigError if a folder has another id."""
     owners = {directory: owner for directory in data_dirs if (owner := _owner(fs, directory)) is not None}
     for directory, owner in owners.items():
         if given not in (None, owner):

@@ -112,9 +112,9 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
 
 
 def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> ClientSecurity:
-    """Returns how this broker reaches others by their listener of this name. Raises InvalidConfigError.
+    """Returns how this broker connects to others, by the listener that they all have. Raises InvalidConfigError.
 
-    It shows the certificate of its own listener, and logs in as the login module of the mechanism says there. For
+    It shows the certificate of its own listener, and logs in as the login module of the mechanism there says. For
     OAUTHBEARER, the properties in `LOGIN` say where it gets its token.
     """
     properties = {"security.protocol": listener.protocol.name}
@@ -154,7 +154,7 @@ def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener |
 
 
 def _told(given: Mapping[str, Given], named: Sequence[NamedAddress]) -> dict[str, Address | None]:
-    """Returns the advertised address of each listener that clients may know; None where it is the bound one."""
+    """Returns the advertised address of each listener that clients are told of; None where it is the bound one."""
     if not value_of(ADVERTISED, given):
         with _blamed(LISTENERS, given):
             for name, address in named:
@@ -211,7 +211,7 @@ def _can_obey(name: str, protocol: SecurityProtocol) -> bool:
 
 
 def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
-    """Raises InvalidConfigError where what secures a listener can't be used, before anything else is started."""
+    """Raises InvalidConfigError where a listener's certificates or mapping rules can't be used."""
     # A broker without TLS is spared the time and memory of what reads certificates.
     from millrace.security.tls import server_context  # noqa: PLC0415
     from millrace_broker.security import certificate_names  # noqa: PLC0415
@@ -225,7 +225,7 @@ def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
 
 
 def _place_of(said: str, listener: Listener, given: Mapping[str, Given], mechanism: str = "") -> str:
-    """Returns the place of the property with which an error about a listener begins: its own one, if there is one."""
+    """Returns the place, `FILE:LINE: `, of the property that an error about a listener begins with; else ""."""
     name = re.split("[=:]", said)[0]
     wanted = override(name) or Override(listener.name, name, mechanism.lower())
     own = (key for one in (wanted, wanted._replace(mechanism="")) for key in given if override(key) == one)

@@ -88,9 +88,9 @@ class BrokerOptions:
 
     @property
     def spared_listener(self) -> str | None:
-        """The listener of other brokers, which the limits of the broker's connections spare.
+        """The listener of other brokers, to which the broker-wide limits of connections do not apply.
 
-        None where there are no others, or where everyone comes by it.
+        None where there are no other brokers, or where clients use the same listener.
         """
         return self.inter_broker_listener if self.zookeeper is not None and len(self.listeners) > 1 else None
 
@@ -119,7 +119,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def parse_options(arguments: Sequence[str]) -> BrokerOptions:
-    """Returns the checked options.
+    """Returns the checked options that the command line and its properties file give.
 
     Raises InvalidConfigError, which says what is wrong. Usage errors exit as in argparse.
     """
@@ -180,7 +180,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
 
 
 def _check_admin(properties: Mapping[str, str]) -> None:
-    """Raises InvalidConfigError where the admin endpoint is to speak TLS and has nothing to show that can be used."""
+    """Raises InvalidConfigError where the admin endpoint is to speak TLS, and its certificate can't be used."""
     if properties.get(ADMIN_PROTOCOL, "").strip() != "SSL":
         return
     # A broker without TLS is spared the time and memory of what reads certificates.

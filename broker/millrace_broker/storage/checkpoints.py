@@ -29,11 +29,11 @@ _ENTRY_WORDS = 3
 
 
 class DamagedCheckpointError(StorageError):
-    """A file can be read and is no checkpoint, or has entries that can't be."""
+    """A file that can be read but is no checkpoint, or has an entry that is no topic, partition and offset."""
 
 
 def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
-    """Returns the entries of a checkpoint as words, none without a file.
+    """Returns each entry of a checkpoint file as a list of its words; an empty list where there is no file.
 
     Raises StorageError or DamagedCheckpointError.
     """
@@ -51,13 +51,16 @@ def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:
-    """Returns the content of a checkpoint with these entries."""
+    """Returns the bytes of a checkpoint file with these entries, one line each."""
     entries = list(lines)
     return "\n".join([VERSION, str(len(entries)), *entries, ""]).encode()
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns offsets by partition, none without a file. Raises StorageError or DamagedCheckpointError."""
+    """Returns the offset of each partition in a checkpoint file; nothing if it is missing.
+
+    Raises StorageError or DamagedCheckpointError.
+    """
     try:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
     except ValueError as error:
@@ -65,7 +68,7 @@ def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
 
 
 def salvaged_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns the offsets that can be read, and says so in the log where that is not all. Raises StorageError."""
+    """Returns the offsets of all entries that can be parsed, and logs a warning if some can't. Raises StorageError."""
     try:
         return read_offsets(fs, path)
     except DamagedCheckpointError as error:
@@ -84,7 +87,7 @@ def _entry(line: str) -> tuple[TopicPartition, int] | None:
 
 
 def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replaces the file, durably. Raises StorageError."""
+    """Replaces the checkpoint file at `path` by these offsets, synced. Raises StorageError."""
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
     with storage_errors(path):
         write_file_durably(fs, path, encode_lines(lines))

@@ -246,12 +246,12 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """`segment.ms`, or less: only closed segments are compacted, so `max.compaction.lag.ms` closes them too."""
+        """The age that closes a segment; `max.compaction.lag.ms` if less, as only closed ones are compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @classmethod
     def from_properties(cls, broker_defaults: Mapping[str, str], topic_overrides: Mapping[str, str]) -> Self:
-        """Returns the settings of one topic's logs. Broker properties that are not a log's are left alone.
+        """Returns the settings of one topic's logs; properties of the broker that no log uses are skipped.
 
         Raises InvalidConfigError for an unknown topic property and for a value out of range.
         """
@@ -259,7 +259,7 @@ class LogConfig:
         return build(cls, values)
 
     def check(self) -> None:
-        """Raises InvalidConfigError where two properties contradict each other, or ask for what is not there."""
+        """Raises InvalidConfigError if `min.compaction.lag.ms` is above the maximum, or tiered storage is asked for."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfigError(
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms}: Invalid value, above "
@@ -279,7 +279,7 @@ BROKER_SYNONYMS = {key.name: key.synonyms for key in TOPIC_CONFIG.keys.values() 
 
 
 def _synonym_key(key: ConfigKey, index: int) -> ConfigKey:
-    """Returns a synonym as a property of the broker.
+    """Returns the broker's property for one of the names of a setting, such as `log.retention.hours` beside `.ms`.
 
     As in Kafka, the coarsest unit has the default, and the finest can be changed while the broker runs.
     """
@@ -319,9 +319,9 @@ BROKER_CONFIG = ConfigTable(
 
 
 def _with_both_bounds(values: dict[str, Value]) -> dict[str, Value]:
-    """Returns the values with each bound of timestamps that is not set itself taken from the older property.
+    """Returns the values with the bounds of timestamps filled in where the two newer properties are not set.
 
-    That is `message.timestamp.difference.max.ms`, as in Kafka 3.9.
+    They are then taken from the older `message.timestamp.difference.max.ms`, as in Kafka 3.9.
     """
     difference = values.get("message.timestamp.difference.max.ms", MAX_LONG)
     if difference != MAX_LONG:

@@ -26,13 +26,13 @@ Outcome = TypeVar("Outcome")
 
 
 class AppendWaitsError(StorageError):
-    """An append has to wait for the disk first, and belongs on a worker."""
+    """Says that an append must first change files on the disk, so that it has to be made on a worker thread."""
 
     retriable = True
 
 
 def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
-    """Yields what `work` returns for each item; logs failures, and raises the first one at the end."""
+    """Yields what `work` returns for each item; an error is logged, and the first one raised after the last item."""
     failures: list[Exception] = []
     for item in items:
         try:
@@ -48,7 +48,7 @@ def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Turns an OSError of the body into a StorageError about `path`.
+    """Turns an OSError that is raised within the context into a StorageError about `path`.
 
     A ConnectionError passes: it comes from the peer to whom a file is sent.
     """
@@ -66,19 +66,20 @@ def storage_error(path: str, error: OSError) -> StorageError:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Returns whether the disk, the quota or the limit of a file's size is used up: no fault, and it may pass."""
+    """Returns whether the disk, the quota or the limit of a file's size is used up, which is no broken disk."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Returns whether all descriptors are in use, by connections: nothing was tried, and it may pass."""
+    """Returns whether all file descriptors are in use, by connections: the disk was not tried, and it may pass."""
     return error.errno in OUT_OF_DESCRIPTORS
 
 
 class DirHealth:
-    """The state that a data folder and its logs share. Any thread may report a failure; the first one counts.
+    """Whether a data folder is online, for the folder and its logs. Any thread may `fail` it; the first reason counts.
 
-    `refusals` counts the appends that found no room, `flushes` the times that flushes took.
+    `reason` says why it is offline, None if not. `refusals` counts the appends that found no room, `flushes` measures
+    how long flushes took.
     """
 
     __slots__ = ("flushes", "is_full", "path", "reason", "refusals")
@@ -91,13 +92,13 @@ class DirHealth:
         self.flushes = Durations()
 
     def fail(self, reason: str) -> None:
-        """Takes the folder offline from now on, and says so once, in the log."""
+        """Takes the folder offline for good, with a reason; the first call logs an error."""
         if self.reason is None:
             self.reason = reason
             logger.error("%s is offline: %s", self.path, reason)
 
     def note_refusal(self, error: OSError) -> None:
-        """Counts an append that failed, if it failed for want of room."""
+        """Counts a failed append as refused if the disk was full, and logs it the first time."""
         if is_disk_full(error):
             self.refusals += 1
             if not self.is_full:
@@ -105,14 +106,14 @@ class DirHealth:
                 logger.error("%s: the disk is full, and appends are refused: %s", self.path, error)
 
     def note_room(self) -> None:
-        """Says, after appends were refused, that there is room again."""
+        """Says in the broker's log that the disk has room again, if appends were refused before."""
         if self.is_full:
             self.is_full = False
             logger.warning("%s: the disk has room again, and appends are taken", self.path)
 
     @contextmanager
     def guard(self, path: str) -> Iterator[None]:
-        """Takes the folder offline at an OSError of the body, which becomes a StorageError about `path`."""
+        """Takes the folder offline at an OSError within the context, which becomes a StorageError about `path`."""
         try:
             yield
         except OSError as error:

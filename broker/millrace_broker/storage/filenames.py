@@ -68,7 +68,7 @@ _FUTURE_DIR = re.compile(_PARTITION_DIR.pattern + r"\.[0-9a-f]{32}" + FUTURE_DIR
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic; as text, the name of its folder."""
+    """One partition of a topic; as text, the name of its folder: `topic-0`."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class TopicPartition(NamedTuple):
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Returns the indexes of partitions by their topics, as most messages of the protocol have them."""
+    """Returns the partition numbers by topic."""
     indexes: dict[str, list[int]] = {}
     for topic, index in topic_partitions:
         indexes.setdefault(topic, []).append(index)
@@ -105,24 +105,24 @@ def parse_snapshot_file_name(name: str) -> int | None:
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """Returns the partition that a folder holds, None for any other name."""
+    """Returns the partition whose folder has this name, such as `topic-0`; None for any other name."""
     match = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def is_partition_name(topic_partition: TopicPartition) -> bool:
-    """Returns whether a partition's folder can have its name: what a peer sends may be no name of a topic."""
+    """Returns whether topic and partition make a valid folder name, as what a peer sends may not."""
     topic, name = topic_partition.topic, str(topic_partition)
     return len(topic) <= MAX_TOPIC_BYTES and topic not in {".", ".."} and parse_partition_dir(name) == topic_partition
 
 
 def future_dir_name(topic_partition: TopicPartition, unique: uuid.UUID) -> str:
-    """Returns the name of a folder that a log is copied to; a long topic name exceeds `MAX_NAME_BYTES` (KAFKA-4893)."""
+    """Returns `topic-0.<hex>-future`, the folder of a log's copy; long topics exceed `MAX_NAME_BYTES` (KAFKA-4893)."""
     return f"{topic_partition}.{unique.hex}{FUTURE_DIR_SUFFIX}"
 
 
 def parse_future_dir(name: str) -> TopicPartition | None:
-    """Returns the partition whose log is copied to a folder, None for any other name."""
+    """Returns the partition whose copy a folder holds, by its name `topic-0.<hex>-future`; None for others."""
     match = _FUTURE_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 

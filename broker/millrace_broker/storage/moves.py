@@ -97,7 +97,7 @@ Pay = Callable[[int], object]
 
 
 def swap(fs: FileSystem, topic_partition: TopicPartition, source: DataDir, target: DataDir, copy: str) -> str:
-    """Does steps 4 to 7 and returns the path that the old folder has now.
+    """Does steps 4 to 7 of a move (above) and returns the new path of the old folder, which is to be removed.
 
     After StorageError the log is where it was: in use, or offline with its folder if what its disk holds is unknown.
     Where only step 7 fails, the target is offline, with the log in it.
@@ -124,7 +124,7 @@ def swap(fs: FileSystem, topic_partition: TopicPartition, source: DataDir, targe
 
 
 def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir, copy: str) -> str:
-    """Renames a copy to `-delete` and returns that path, to be removed. A StorageError takes the folder offline."""
+    """Renames a copy's folder to `…-delete` and returns its new path. A StorageError takes the data folder offline."""
     deleted = os.path.join(data_dir.path, unique_dir_name(topic_partition, uuid.uuid4(), DELETED_DIR_SUFFIX))
     with data_dir.health.guard(copy):
         fs.rename(copy, deleted)  # or else the next start drops it
@@ -132,10 +132,11 @@ def drop_copy(fs: FileSystem, topic_partition: TopicPartition, data_dir: DataDir
 
 
 def settle_moves(fs: FileSystem, data_dirs: Sequence[DataDir]) -> None:
-    """Puts whole copies of logs that are nowhere else in place and drops the others, before logs are opened.
+    """Decides what becomes of copies that a start finds: a complete copy whose log is nowhere becomes the log.
 
-    `interrupted_moves` gets the partitions of those that are dropped, so that their moves can start again. A folder in
-    which that fails goes offline.
+    It comes before logs are opened. Other copies are dropped, unless the log may be in an offline folder. Where the log
+    is in another folder, `interrupted_moves` gets the partition, so that its move starts again. A folder that fails
+    goes offline.
     """
     for data_dir in data_dirs:
         if data_dir.is_online:
@@ -169,12 +170,12 @@ class _CopiedSegment:
 
 
 class LogCopy:
-    """The copy of one log; it holds the log up to `end_offset`, by whole segments while it is far behind."""
+    """The copy of one log in another data folder, up to `end_offset`; while far behind it grows by whole segments."""
 
     def __init__(
         self, fs: FileSystem, clock: Clock, topic_partition: TopicPartition, parent: str, health: DirHealth
     ) -> None:
-        """Takes the data folder, and touches no disk: the first round makes the copy's own folder."""
+        """Takes the path of the data folder (`parent`), and touches no disk: the first round makes its folder."""
         self.topic_partition = topic_partition
         self.parent = parent
         self.directory = os.path.join(parent, future_dir_name(topic_partition, uuid.uuid4()))
@@ -193,7 +194,7 @@ class LogCopy:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all batches that were copied."""
+        """The bytes of batches that were copied so far."""
         return sum(copied.size_bytes for copied in tuple(self._copied.values()))
 
     def rest_bytes(self, segments: SegmentSequence) -> int:
@@ -203,15 +204,15 @@ class LogCopy:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the copy is not wanted any more."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Lets `catch_up`, on its own thread, end soon with CompactionStoppedError: the copy is not wanted any more."""
+        """Makes `catch_up`, on its own thread, raise CompactionStoppedError soon: the copy is not wanted any more."""
         self._stopping.set()
 
     def catch_up(self, log: Log, bytes_per_second: float) -> None:
-        """Copies and syncs some of what the log holds, for a second if the rate is low, on a worker thread.
+        """Copies and syncs one round, at most a second's worth at this rate and `ROUND_BYTES`; runs on a worker thread.
 
         After StorageError and CompactionStoppedError the copy is of no use.
         """
@@ -231,7 +232,7 @@ class LogCopy:
                     break
 
     def finish(self, log: Log, segments: SegmentSequence) -> None:
-        """Copies and syncs all that is left of a log that is handed over (`Log.hand_over`); raises StorageError."""
+        """Copies and syncs the rest of a log that takes no appends (`Log.hand_over`); raises StorageError."""
         self.make_folder()
         self._drop_all_but(segments)
         with storage_errors(log.directory):
@@ -247,7 +248,7 @@ class LogCopy:
             self._fs.fsync_dir(self.directory)
 
     def make_folder(self) -> None:
-        """Makes the folder, whose name is synced with this data folder's checkpoints, before the swap.
+        """Makes the copy's folder, whose name is synced with the data folder's checkpoints, before the swap.
 
         Raises StorageError, or CompactionStoppedError.
         """
@@ -262,7 +263,7 @@ class LogCopy:
         self.has_folder = True
 
     def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
-        """Copies up to `limit` bytes of a segment, with its other files where it is complete; returns how many."""
+        """Copies up to `limit` bytes of a segment, and its other files once it is complete; returns how many."""
         copied = self._copied.setdefault(segment, _CopiedSegment())
         if copied.is_whole:
             return 0
@@ -320,7 +321,7 @@ class LogCopy:
 
     @contextmanager
     def _written(self, path: str) -> Iterator[int]:
-        """Opens the copy of a file for writing, and syncs it at the end."""
+        """Opens the copy's file at `path` for writing, and syncs it at the end of the context."""
         target = self._place_of(path)
         with self._writing(target):
             fd = self._fs.open(target, create=True)
@@ -333,9 +334,9 @@ class LogCopy:
 
     @contextmanager
     def _writing(self, path: str) -> Iterator[None]:
-        """Raises StorageError for an OSError in the copy's folder; once the copy was stopped, CompactionStoppedError.
+        """Raises StorageError for an OSError in the copy's folder, or CompactionStoppedError if the copy was stopped.
 
-        The folder of a copy that was stopped may be gone.
+        The folder of a stopped copy may be gone already.
         """
         try:
             yield
@@ -348,7 +349,7 @@ class LogCopy:
 
 
 class LogMoves:
-    """The moves of one broker's logs, at most one for each log."""
+    """The moves of one broker's logs between its data folders, at most one for each log."""
 
     def __init__(  # noqa: PLR0917 -- the parts of a log manager, wired once
         self,
@@ -376,11 +377,11 @@ class LogMoves:
         return self._copies
 
     def interrupted(self) -> dict[TopicPartition, str]:
-        """Returns the folders to which logs were being moved when the broker ended."""
+        """Returns, by partition, the data folders to which logs were being moved when the broker last ended."""
         return {each: data_dir.path for data_dir in self._dirs.all for each in data_dir.interrupted_moves}
 
     def begin(self, topic_partition: TopicPartition, path: str) -> LogCopy:
-        """Begins a copy of a log whose topic is known, in another data folder.
+        """Begins to move a log to the data folder `path`; returns the copy, which `catch_up` has to fill.
 
         Raises StorageError, also where any folder is offline, since another copy may be there.
         """
@@ -397,7 +398,7 @@ class LogMoves:
     def put_in_place(self, copy: LogCopy) -> Log:
         """Copies what is left, puts the copy in the log's place, and returns the log that is opened there.
 
-        Blocks meanwhile. After a StorageError the log is served where it was, or offline with its folder.
+        It blocks meanwhile. After a StorageError the log is where it was, in use or offline with its folder.
         """
         topic_partition = copy.topic_partition
         log = self._table.logs[topic_partition]
@@ -419,13 +420,13 @@ class LogMoves:
         return moved
 
     def end(self, old: Log, moved: Log) -> None:
-        """Has the moved log go on where the old one ended."""
+        """Ends a move that succeeded: the moved log takes over the old one's state that isn't in files."""
         del self._copies[old.topic_partition]
         self._dirs.of_log(old.directory).log_count -= 1
         moved.take_over(old)
 
     def drop(self, topic_partition: TopicPartition) -> LogCopy | None:
-        """Ends a move, if there is one, and returns its copy; the files go by `rename_dropped` and `remove_deleted`.
+        """Gives up a partition's move and returns the copy, None without one; `rename_dropped` frees its files.
 
         Raises StorageError where the copy is just being put in the log's place.
         """
@@ -437,7 +438,7 @@ class LogMoves:
         return copy
 
     def give_up(self, copy: LogCopy) -> None:
-        """Ends a move that has failed, or is not wanted any more; the log stays where it is."""
+        """Ends a move that has failed or is not wanted any more; the log stays where it is."""
         copy.stop()
         del self._copies[copy.topic_partition]
         self._dirs.by_path(copy.parent).log_count -= 1
@@ -446,20 +447,20 @@ class LogMoves:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the disk has what was begun and what was dropped, so that a start goes on with it or without."""
+        """Whether begun moves have their folders and dropped ones are renamed, as the next start goes by names."""
         return not self._dropped and all(copy.has_folder for copy in self._copies.values())
 
     def settle(self) -> None:
-        """Renames what was dropped, and makes the folders of what was begun; what fails is the copy's `refusal`."""
+        """Renames the folders of dropped copies, makes those of begun moves; errors become a copy's `refusal`."""
         self.rename_dropped()
         for copy in tuple(self._copies.values()):
             with suppress(StorageError, CompactionStoppedError):
                 copy.make_folder()
 
     def rename_dropped(self) -> None:
-        """Renames the copies that were dropped, so that their files go; what fails is left for the next start.
+        """Renames the folders of dropped copies, so that they are removed; what fails is left for the next start.
 
-        This comes before a log is deleted: a whole copy would be taken for it at a start.
+        This comes before a log is deleted: a start would take a complete copy for it.
         """
         with self._dropped_lock:
             while self._dropped:
@@ -474,7 +475,7 @@ class LogMoves:
                     logger.exception("the copy of %s is left for the next start", copy.topic_partition)
 
     def _complete(self, log: Log, copy: LogCopy, target: DataDir, segments: SegmentSequence) -> None:
-        """Makes a copy whole: all that the log holds, its topic's id, and the offsets in the folder's checkpoints."""
+        """Copies what is left of the log, its topic id, and its offsets in the data folder's checkpoints."""
         topic_id = self._table.topic_ids[log.topic_partition]
         assert topic_id is not None
         copy.finish(log, segments)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovery:
-    """How one log was opened; `was_clean` if the last shutdown synced all of its data folder.
+    """How one log was opened; `was_clean` if the last shutdown synced everything in its data folder.
 
-    `recovered_segments` were walked batch by batch; `truncated_bytes` is all that was cut, the
-    `dropped_segments` behind the cut included.
+    `recovered_segments` counts those walked batch by batch, `truncated_bytes` all bytes cut off, with those of the
+    `dropped_segments` behind the cut.
     """
 
     topic: str
@@ -68,11 +68,10 @@ class RetentionReport:
 class CompactionReport:
     """What compaction made of one log's closed segments.
 
-    Records kept are those of the last pass, records dropped those of all passes, those without a key among them.
+    `records_kept` counts the last pass; `records_dropped` and `keyless_dropped`, a part of it, count all passes.
     `by_segment` has the segments that were rewritten. `error` says why it went no further; "" where all is well.
 
-    After a dry run there is no pass, and what is said to be after it is as before; `by_segment` has the segments that
-    would be rewritten.
+    A dry run makes no pass: the counts after it equal those before, and `by_segment` has what would be rewritten.
     """
 
     topic: str
@@ -115,7 +114,7 @@ class VerifiedSegment:
 class VerifyReport:
     """What a check of all segments of one log found; no findings means that all is well.
 
-    A dry run reads nothing: it says what there is to read, and has no batches, records and findings.
+    A dry run reads nothing: it has the sizes of what there is to read, and 0 batches and records.
     """
 
     topic: str

@@ -36,7 +36,7 @@ BUILT_IN: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What a policy may know of a segment. `next_offset` is the offset after the segment's last.
+    """What a retention policy may know of a segment. `next_offset` is the offset after the segment's last.
 
     `max_timestamp` is the largest timestamp of its records. Where no record has one, as with clients of Kafka 0.8 and
     0.9, it is the time at which the file was last written, which compaction and a move to another folder keep.
@@ -50,7 +50,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a policy may know of the log. `size_bytes` counts this segment and all newer ones."""
+    """What a retention policy may know of the log. `size_bytes` counts the segment in question and all newer ones."""
 
     size_bytes: int
     log_start_offset: int
@@ -58,7 +58,7 @@ class LogFacts:
 
 
 class RetentionPolicy(Protocol):
-    """One rule. Each pass over a log makes it from the log's settings."""
+    """One rule by which segments are deleted, made from the log's settings for each pass over the log."""
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
         """Returns why the segment may go; None if this rule lets it stay."""
@@ -90,7 +90,7 @@ class ByTime:
 
 
 class BySize:
-    """Lets a segment go if the log still has `retention_bytes` or more without it."""
+    """Lets a segment go if the log without that segment still has `retention_bytes` or more."""
 
     def __init__(self, config: LogConfig) -> None:
         self.retention_bytes = config.retention_bytes
@@ -111,9 +111,9 @@ def deletable(
     up_to_offset: int,
     now_ms: int,
 ) -> list[str]:
-    """Returns the reasons for which the oldest segments may go, one each, up to the first one that must stay.
+    """Returns why each of the oldest segments may be deleted, up to the first that must stay: one reason per segment.
 
-    Nothing at or above `up_to_offset`, the high watermark, is touched, nor an empty segment.
+    Nothing at or above `up_to_offset`, the high watermark, is deleted, nor an empty segment.
     """
     reasons: list[str] = []
     size_bytes = sum(segment.size_bytes for segment in segments)
@@ -128,13 +128,13 @@ def deletable(
 
 
 def policies_of(config: LogConfig) -> tuple[RetentionPolicy, ...]:
-    """Returns the policies that a log's settings name; a log that is only compacted has `ByLogStartOffset` alone."""
+    """Returns the policies to apply: `ByLogStartOffset` and, with `cleanup.policy=delete`, those that are named."""
     named = config.delete_policies if config.is_deleted else ()
     return ByLogStartOffset(), *(_Guarded(name, config) for name in named)
 
 
 def check_policies(config: LogConfig) -> None:
-    """Raises InvalidConfigError where a policy that the settings name is not there, or can't be made."""
+    """Raises InvalidConfigError where a policy that the settings name is not installed or its constructor fails."""
     _find.cache_clear()  # a package may have been installed meanwhile
     for name in config.delete_policies:
         _make(name, config)
@@ -152,7 +152,7 @@ def _make(name: str, config: LogConfig) -> RetentionPolicy:
 
 @lru_cache(maxsize=100)
 def _find(name: str) -> MakePolicy | InvalidConfigError:
-    """Returns what makes the policy, or the error that says why nothing does; both are remembered."""
+    """Returns what makes the policy of this name, or the error that says why nothing does; both are cached."""
     value = BUILT_IN.get(name) or _installed().get(name)
     if value is None:
         return InvalidConfigError(
@@ -172,7 +172,7 @@ def _installed() -> dict[str, str]:
 
 
 class _Guarded:
-    """A policy that, once it has failed, lets no more segments of this log go until the next pass."""
+    """A named policy that deletes nothing, until the next pass, once it has raised an error."""
 
     def __init__(self, name: str, config: LogConfig) -> None:
         self._name = name

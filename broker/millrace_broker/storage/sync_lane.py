@@ -36,7 +36,7 @@ Outcome = TypeVar("Outcome")
 
 
 class OwesSync(Protocol):
-    """A log, as the lane sees it."""
+    """What the sync lane needs of a log."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -44,7 +44,7 @@ class OwesSync(Protocol):
 
     @property
     def is_offline(self) -> bool:
-        """Whether its data directory takes no sync any more."""
+        """Whether the log's data directory has failed, so that it takes no sync any more."""
 
     def sync(self) -> bool:
         """Blocks until all that is appended so far is on the disk; returns whether it is. Raises StorageError."""
@@ -54,7 +54,7 @@ Tell = Callable[[TopicPartition], object]
 
 
 class SyncLane:
-    """Syncs the logs of one data directory, one after the other, on a worker of its own."""
+    """Syncs the logs of one data directory, one after the other, on a worker thread of its own."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -67,13 +67,13 @@ class SyncLane:
         self._is_stopped = Event()
 
     def start(self, worker: Executor, tell: Tell, retry_s: float = RETRY_S) -> None:
-        """Has `worker` sync from now on; `tell` is called with each partition that was synced, or whose disk failed."""
+        """Has `worker` sync from now on; `tell` gets each partition that was synced, or whose disk failed."""
         self._tell = tell
         self._retry_s = retry_s
         self._worker = worker
 
     def stop(self) -> None:
-        """Blocks until all that waits is synced; later syncs are done at once, on the caller's thread."""
+        """Blocks until all waiting logs are synced; later syncs are made at once, on the caller's thread."""
         with self._lock:
             worker, self._worker = self._worker, None
         self._is_stopped.set()
@@ -81,7 +81,7 @@ class SyncLane:
             worker.shutdown()
 
     def put(self, log: OwesSync) -> None:
-        """Has a log synced soon; without a worker it is synced here and now, which may raise StorageError."""
+        """Has the worker sync a log soon; without a worker, syncs it now, which may raise StorageError."""
         with self._lock:
             if self._worker is not None:
                 self._waiting[log] = None
@@ -92,7 +92,7 @@ class SyncLane:
         log.sync()
 
     def do(self, work: Callable[[], Outcome]) -> Future[Outcome]:
-        """Has the worker do work that waits for the disk; without one that is done here and now."""
+        """Has the worker run `work`, which waits for the disk; without a worker it is run at once."""
         with self._lock:
             if self._worker is not None:
                 return self._worker.submit(work)
@@ -104,7 +104,7 @@ class SyncLane:
         return done
 
     def _work(self) -> None:
-        """Syncs what has gathered; other work has its turn before the round of what gathers meanwhile, or is left."""
+        """Syncs the logs that wait, once each; other work comes before those that were added meanwhile or failed."""
         while True:
             with self._lock:
                 gathered, self._waiting = self._waiting, {}
@@ -120,7 +120,7 @@ class SyncLane:
                     return
 
     def _is_done(self, log: OwesSync) -> bool:
-        """Syncs a log and tells of it; returns false, and says so the first time, where it is to be tried again."""
+        """Syncs a log and calls `tell`; returns false, and logs the reason once, where it is to be tried again."""
         try:
             failure = None if log.sync() else "the disk has no room for all of it"
         except StorageError as error:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Shortens the turns of this process's threads, within the context."""
+    """Makes this process's threads pass on the interpreter lock after `TURN_S`, within the context."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, TURN_S))
     try:
@@ -40,7 +40,7 @@ class Throttle:
     """Slows work down to a rate of bytes per second."""
 
     def __init__(self, clock: Clock, wait: Wait, bytes_per_second: float) -> None:
-        """Takes a `wait` that blocks for a number of seconds, and returns true as soon as the work must stop."""
+        """Takes `wait`, which blocks for a number of seconds, and returns true as soon as the work must stop."""
         self._clock = clock
         self._wait = wait
         self._bytes_per_ms = bytes_per_second / 1000
@@ -48,7 +48,7 @@ class Throttle:
         self._items = 0
 
     def take(self, size_bytes: int) -> None:
-        """Counts a portion, and waits until the rate allows the next one. Raises CompactionStoppedError."""
+        """Counts bytes of work, and blocks until the rate allows the next. Raises CompactionStoppedError."""
         # An unused part of the rate is not saved up for a burst.
         self._due_ms = max(self._due_ms, self._clock.monotonic_ms()) + size_bytes / self._bytes_per_ms
         while (behind_ms := self._due_ms - self._clock.monotonic_ms()) > 1:
@@ -56,7 +56,7 @@ class Throttle:
         self._pause(BREAK_S)
 
     def paced(self, items: Iterable[T]) -> Iterator[T]:
-        """Yields the items, with a break after every `BREAK_ITEMS` of all calls. Raises CompactionStoppedError."""
+        """Yields the items, with a short sleep after each `BREAK_ITEMS` of them. Raises CompactionStoppedError."""
         for item in items:
             yield item
             self._items += 1

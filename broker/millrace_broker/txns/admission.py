@@ -56,7 +56,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Question(NamedTuple):
-    """A question to a coordinator: whether a producer's transaction has these partitions, or can get them."""
+    """A question to a coordinator: whether a transaction has these partitions, or else to add them to it."""
 
     transactional_id: str
     producer: Producer
@@ -68,9 +68,10 @@ PartitionRequests = RequestBatcher[Question, Errors]
 
 
 async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) -> list[Errors]:
-    """Asks one broker, and returns an error, or NONE, for each partition. Raises what `BrokerLink.request` raises.
+    """Asks one broker the questions; returns for each the error, or NONE, of its partitions.
 
-    A response names transactions by their ids, so a request has one question about each.
+    Raises what `BrokerLink.request` raises. A response names transactions by their ids alone, so questions about the
+    same transaction go into separate requests.
     """
     try:
         version = await link.newest_version(ApiKey.ADD_PARTITIONS_TO_TXN, VERSIONS)
@@ -92,7 +93,7 @@ async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) 
 
 
 def _unverified(question: Question, error: ErrorCode) -> Errors:
-    """Returns what becomes of a question that can't be asked: a partition is not added, but need not be verified."""
+    """Returns the errors where the broker is too old to be asked: NONE for a question that only verifies."""
     return dict.fromkeys(question.partitions, ErrorCode.NONE if question.is_verify_only else error)
 
 
@@ -125,7 +126,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class ClientSupport(IntEnum):
-    """What a client understands, by the version of its request."""
+    """Which errors and requests of KIP-890 a client understands, as the version of its request tells."""
 
     NONE = 0
     GENERIC_ERROR = 1
@@ -133,14 +134,14 @@ class ClientSupport(IntEnum):
 
     @classmethod
     def of(cls, version: int, generic_error_since: int, epoch_bump_since: int) -> ClientSupport:
-        """Returns what the sender of a version understands, by the first versions of the API that imply it."""
+        """Returns what a client understands by its request's version, given the first versions with each feature."""
         if version >= epoch_bump_since:
             return cls.EPOCH_BUMP
         return cls.GENERIC_ERROR if version >= generic_error_since else cls.NONE
 
 
 class TransactionalWrite(NamedTuple):
-    """A producer that is about to write in a transaction."""
+    """A producer that is about to write in a transaction, and what its client understands."""
 
     transactional_id: str
     producer: Producer
@@ -148,7 +149,7 @@ class TransactionalWrite(NamedTuple):
 
 
 class Retries(NamedTuple):
-    """How often, and after which pause, a coordinator that has not completed the transaction before is asked again."""
+    """How often, and after which pause, a coordinator is asked again that is still ending the transaction before."""
 
     attempts: int
     pause_s: float
@@ -163,7 +164,7 @@ NO_RETRIES = Retries(0, 0.0)
 
 
 class Verification:
-    """The coordinator's response about some partitions, which is on its way.
+    """The coordinator's outstanding response about some partitions, with the retries that it may need.
 
     Args:
         write: what the producer is about to do.
@@ -191,7 +192,8 @@ class Verification:
     async def errors(self) -> Errors:
         """Waits for the response, and returns an error, or NONE, for each partition that was asked about.
 
-        The append has to follow without another wait, as the guards are looked at last.
+        The caller must append without awaiting anything in between: it is checked last that no marker has come
+        meanwhile.
         """
         try:
             errors = await self._last_response()
@@ -227,7 +229,7 @@ async def _whole(response: Response) -> Errors:
 
 
 def named(error: ErrorCode, support: ClientSupport) -> ErrorCode:
-    """Returns the error by which the client knows what to do."""
+    """Returns the error to send: for PRODUCER_FENCED, and TRANSACTION_ABORTABLE to old clients, an older one."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and support is ClientSupport.NONE:
@@ -236,7 +238,7 @@ def named(error: ErrorCode, support: ClientSupport) -> ErrorCode:
 
 
 class Admission:
-    """Admits transactional records to partitions that this broker leads.
+    """Checks, before records of a transaction are appended here, that its coordinator knows of the partitions.
 
     Args:
         coordinator: the transactions that this broker coordinates.
@@ -251,7 +253,7 @@ class Admission:
         self._retries = Retries(config.add_partitions_to_txn_retry_backoff_max_ms // pause_ms, pause_ms / 1000)
 
     def admit(self, write: TransactionalWrite, partitions: Mapping[TopicPartition, Partition]) -> Errors | Verification:
-        """Returns an error, or NONE, for each partition; or the verification of some, while the others are admitted."""
+        """Returns an error, or NONE, for each partition; or a `Verification` that still asks the coordinator."""
         unknown = {
             key: one for key, one in partitions.items() if not one.log.producers.has_open_transaction(*write.producer)
         }

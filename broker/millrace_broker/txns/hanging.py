@@ -32,7 +32,7 @@ Known = set[tuple[int, TopicPartition]]
 
 
 class _Begin(NamedTuple):
-    """The first batch of a transaction."""
+    """The place of a transaction's first batch, and the producer's epoch."""
 
     file: str
     position: int
@@ -41,9 +41,10 @@ class _Begin(NamedTuple):
 
 
 def find_hanging(fs: FileSystem, logs: Sequence[str]) -> list[LogFinding]:
-    """Returns the hanging transactions of the partitions whose last `.log` is among these files.
+    """Returns a finding for each open transaction that no coordinator's log in its data folder has.
 
-    What is behind damage in a file is not read.
+    Such a transaction never ends. Only partitions whose last `.log` is among `logs` are searched. What is behind damage
+    in a file is not read.
 
     Raises:
         StorageError: a file can't be read.
@@ -75,7 +76,7 @@ def _findings(partition: TopicPartition, begins: dict[int, _Begin], known: Known
 
 
 def _open_transactions(fs: FileSystem, segments: Iterable[str]) -> dict[int, _Begin]:
-    """Returns the transactions that are open at the end of a log, by their producer ids."""
+    """Returns the first batch of each transaction that is open at the end of a log, by producer id."""
     begins: dict[int, _Begin] = {}
     for file in segments:
         for position, header in _headers(fs, file):
@@ -88,7 +89,7 @@ def _open_transactions(fs: FileSystem, segments: Iterable[str]) -> dict[int, _Be
 
 
 def _known_transactions(fs: FileSystem, data_dir: str) -> Known:
-    """Returns (producer id, partition) of every transaction that has not ended."""
+    """Returns (producer id, partition) of all open transactions that a data folder's `__transaction_state` has."""
     kept: dict[str, TransactionMetadata | None] = {}
     for name in fs.listdir(data_dir):
         partition = parse_partition_dir(name)

@@ -46,7 +46,7 @@ WAITING_ERRORS = {
 
 
 class Marker(NamedTuple):
-    """A marker, the same for every partition of its transaction."""
+    """The content of a transaction's markers, the same for each of its partitions."""
 
     producer: Producer
     is_commit: bool
@@ -54,19 +54,19 @@ class Marker(NamedTuple):
 
     @property
     def control_type(self) -> ControlType:
-        """How the transaction ended."""
+        """COMMIT or ABORT."""
         return ControlType.COMMIT if self.is_commit else ControlType.ABORT
 
 
 class TransactionalOffsetsTopic(Protocol):
-    """The topic of committed offsets."""
+    """What the group coordinator has to know of markers in `__consumer_offsets`."""
 
     def is_loading(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a partition can't take a marker now."""
+        """Returns whether a partition of committed offsets is being loaded, and so can't take a marker yet."""
         ...
 
     def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
-        """Acts upon a marker that a partition has."""
+        """Makes offsets that a transaction has committed valid, or drops them, once a partition has its marker."""
         ...
 
 
@@ -84,7 +84,7 @@ class MarkerWriter:
         return topic_partition in self._replicas.partitions
 
     def write(self, topic_partition: TopicPartition, marker: Marker, then: Then) -> None:
-        """Appends a marker; `then` gets NONE once the in-sync replicas have it, or the error."""
+        """Appends a marker; calls `then` with NONE once the in-sync replicas have it, or with the error."""
         if self._offsets.is_loading(topic_partition):
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
@@ -119,7 +119,7 @@ VERSION = 1
 
 
 class MarkerToSend(NamedTuple):
-    """A marker and the partition that is to have it."""
+    """A transaction marker and the partition that it is to be written to."""
 
     topic_partition: TopicPartition
     marker: Marker
@@ -129,7 +129,7 @@ MarkerRequests = RequestBatcher[MarkerToSend, ErrorCode]
 
 
 class MarkerSender:
-    """Has markers written by the leaders of their partitions; `local` writes those of the partitions led here."""
+    """Has each partition's leader write a marker; `local` writes those of the partitions that this broker leads."""
 
     def __init__(
         self, local: MarkerWriter, metadata: MetadataCache, requests: MarkerRequests, *, broker_id: int
@@ -140,7 +140,7 @@ class MarkerSender:
         self._broker_id = broker_id
 
     def send(self, topic_partition: TopicPartition, marker: Marker, then: Then) -> None:
-        """Has the marker written; `then` gets NONE once the in-sync replicas have it, or the error of this attempt."""
+        """Has the leader write a marker; calls `then` with NONE once the in-sync replicas have it, or the error."""
         leader = self._metadata.leader_of(topic_partition)
         if leader is None or leader == self._broker_id or self.local.leads(topic_partition):
             self.local.write(topic_partition, marker, then)
@@ -158,11 +158,10 @@ class MarkerSender:
 
 
 async def write_markers(link: BrokerLink, markers: Sequence[MarkerToSend]) -> list[ErrorCode]:
-    """Has one broker write the markers, and returns the error of each, or NONE.
+    """Sends markers to one broker, which writes them; returns for each its error, or NONE.
 
-    Raises what `BrokerLink.request` raises.
-
-    A response names producers by their ids alone, so a request has one marker of each.
+    Raises what `BrokerLink.request` raises. A response names producers by their ids alone, so two markers of one
+    producer go into separate requests.
     """
     errors: dict[MarkerToSend, ErrorCode] = {}
     markers_of: defaultdict[Marker, list[TopicPartition]] = defaultdict(list)

@@ -36,26 +36,26 @@ _TIMESTAMPS = struct.Struct(">qq")
 
 
 class Record(NamedTuple):
-    """A key and its newest value; None removes it."""
+    """A record of `__transaction_state`: a key and its newest value, None for a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 def transaction_record(transactional_id: str, metadata: TransactionMetadata | None) -> Record:
-    """Returns the record of a transactional id; None removes it."""
+    """Returns the record of a transactional id's state; a tombstone for None."""
     name = transactional_id.encode()
     return Record(_KEY_START.pack(KEY_VERSION, len(name)) + name, None if metadata is None else _value(metadata))
 
 
 def read_key(key: bytes) -> str | None:
-    """Returns the transactional id, None for a key of another version; raises CorruptRecordError for other bytes."""
+    """Returns the transactional id in a key, None for another version; raises CorruptRecordError for other bytes."""
     decoder = Decoder(key)
     return decoder.string() if decoder.int16() == KEY_VERSION else None
 
 
 def read_value(value: bytes) -> TransactionMetadata:
-    """Reads versions 0 and 1; raises CorruptRecordError for other bytes."""
+    """Returns the state in a value of version 0 or 1; raises CorruptRecordError for other bytes."""
     version = Decoder(value).int16()
     if version not in (PLAIN_VALUE_VERSION, FLEXIBLE_VALUE_VERSION):
         raise CorruptRecordError(f"version {version} of a transaction's value is unknown")
@@ -136,7 +136,7 @@ def _partitions(out: Encoder, partitions: frozenset[TopicPartition]) -> None:
 
 
 def _tagged_fields(metadata: TransactionMetadata) -> dict[int, bytes]:
-    """Returns the tagged fields that differ from their defaults."""
+    """Returns a value's tagged fields by their tags: those that differ from their defaults."""
     tagged: dict[int, bytes] = {}
     if metadata.client_version == NO_CLIENT_VERSION:
         return tagged

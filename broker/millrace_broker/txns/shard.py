@@ -57,7 +57,10 @@ NEEDS_NO_MARKER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORD
 
 
 class Shard:
-    """One led partition of `__transaction_state`. `deletions` says which partitions need no marker any more."""
+    """The transactional ids in one led partition of `__transaction_state`: does what each `Transaction` decides.
+
+    `deletions` says which partitions are deleted, so that they need no marker.
+    """
 
     def __init__(
         self,
@@ -85,17 +88,17 @@ class Shard:
         self._timers: set[Cancellable] = set()
 
     def now_ms(self) -> int:
-        """Returns the time of the wall clock, which timestamps in records have."""
+        """Returns the wall clock's time in milliseconds, which records get as timestamps."""
         return self._clock.now_ms()
 
     def find(self, transactional_id: str) -> Transaction | ErrorCode:
-        """Returns the transaction of an id, or the error where the id is unknown."""
+        """Returns the transaction with an id; INVALID_PRODUCER_ID_MAPPING for an unknown id."""
         return self.transactions.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     # Effects.
 
     def perform(self, transaction: Transaction, effects: Effects) -> None:
-        """Performs the effects that a transaction returns, and those that follow from them."""
+        """Carries out the effects that a method of a transaction has returned, and those that follow from them."""
         for effect in effects:
             match effect:
                 case Respond(ticket, result):
@@ -128,7 +131,7 @@ class Shard:
         when_replicated(self._replicas, self.topic_partition, info.last_offset, REPLICATION_TIMEOUT_MS, stored)
 
     def _count(self, transaction: Transaction, store: StoreMetadata) -> None:
-        """Counts a record that was stored; the transaction has not adopted it yet."""
+        """Adds a stored record to the counts; `transaction` has the state from before it."""
         counts, before, after = self._counts, transaction.metadata, store.metadata
         if after is None:
             return
@@ -146,7 +149,7 @@ class Shard:
     # Markers.
 
     def _carry_out(self, transaction: Transaction, decided: WriteMarkers) -> None:
-        """Sends the markers; the transaction is complete when no partition needs one any more."""
+        """Sends a decided transaction's markers; it is complete once each partition has its marker or needs none."""
         producer, partitions, is_commit = decided
         if self.is_closed:
             return
@@ -199,7 +202,7 @@ class Shard:
     # Housekeeping.
 
     def abort_timed_out(self) -> Iterator[Transaction]:
-        """Aborts the transactions that are open for too long, one with each step."""
+        """Aborts transactions open beyond their timeout; each step of the iterator aborts and yields one."""
         for transaction in self._each_that(lambda one: one.is_timed_out(self.now_ms())):
             logger.info("transaction %s has timed out and is aborted", transaction.transactional_id)
             self.perform(transaction, transaction.time_out(self.now_ms()))
@@ -207,13 +210,13 @@ class Shard:
             yield transaction
 
     def expire(self, expiration_ms: int) -> Iterator[Transaction]:
-        """Forgets the transactional ids that were not used for long, one with each step."""
+        """Removes ids unused for `expiration_ms`; each step of the iterator begins that for one and yields it."""
         for transaction in self._each_that(lambda one: one.is_expired(self.now_ms(), expiration_ms)):
             self.perform(transaction, transaction.expire())
             yield transaction
 
     def _each_that(self, holds: Callable[[Transaction], bool]) -> Iterator[Transaction]:
-        """Yields the transactions of which `holds` is true now, and still is when their turn has come."""
+        """Yields the transactions for which `holds` is true both now and when each comes up."""
         for transaction in [one for one in self.transactions.values() if holds(one)]:
             if not self.is_closed and holds(transaction):
                 yield transaction
@@ -221,7 +224,7 @@ class Shard:
     # Reading.
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Replays the records of a batch."""
+        """Takes in the records of a batch as the partition's log is read; a record that can't be decoded is skipped."""
         for record in () if header.is_control else decode_batch(header, batch):
             self._replay_record(record.key, record.value)
 
@@ -238,13 +241,13 @@ class Shard:
             logger.exception("%s: a record of key %r is skipped", self.topic_partition, key)
 
     def loaded(self) -> None:
-        """Carries out the decided transactions, as every record is replayed."""
+        """Begins to serve, as all records are replayed, and sends the markers of transactions that are decided."""
         self.is_loaded = True
         for transaction in tuple(self.transactions.values()):
             self.perform(transaction, transaction.loaded())
 
     def close(self) -> None:
-        """Gives up the partition: another broker carries out the decided transactions."""
+        """Stops serving, as this broker leads the partition no longer; the next leader sends markers still missing."""
         self.is_closed = True
         for timer in self._timers:
             timer.cancel()

@@ -23,7 +23,7 @@ from millrace_broker.storage import TopicPartition
 
 
 class TransactionState(IntEnum):
-    """The state of a transaction."""
+    """The state of a transaction, as `__transaction_state` has it."""
 
     EMPTY = 0
     ONGOING = 1
@@ -39,7 +39,7 @@ class TransactionState(IntEnum):
 
 
 class Event(StrEnum):
-    """What may happen to a transaction."""
+    """What may happen to a transaction, by a request or by time."""
 
     INIT = "init producer"
     ADD = "add partitions"
@@ -126,7 +126,7 @@ NOBODY = Producer()
 
 
 class TransactionMetadata(NamedTuple):
-    """One transactional id. Each event makes another tuple of it, in a third of the time that a dataclass takes.
+    """The state of one transactional id. A tuple, since each event makes another one, in a third of a dataclass's time.
 
     `last_producer_epoch` is the epoch before the last bump that this producer itself asked for; it is not stored.
     `next_producer_id` replaces the id, whose epochs are used up, when the transaction is complete.
@@ -146,7 +146,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def producer(self) -> Producer:
-        """The producer that may go on with the transaction."""
+        """The producer id and epoch that requests must have to be accepted."""
         return Producer(self.producer_id, self.producer_epoch)
 
     @property

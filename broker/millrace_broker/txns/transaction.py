@@ -46,40 +46,40 @@ from millrace_broker.txns.state import (
 
 
 class Result(NamedTuple):
-    """Says how a request ended: with an error, or with the producer id and epoch that may go on."""
+    """Says how a request ended: with an error, or with the producer id and epoch that the client is to go on with."""
 
     error: ErrorCode
     producer: Producer = NOBODY
 
 
 class Ticket(Protocol):
-    """The request that waits for a response, in the broker a future. A transaction only hands it back."""
+    """The future of a request's response. A transaction only hands it back, in `Respond`."""
 
     def done(self) -> bool:
         """Returns whether the request was answered, or its client is gone."""
         ...
 
     def set_result(self, result: Result, /) -> None:
-        """Sends the response."""
+        """Answers the request."""
         ...
 
 
 class Respond(NamedTuple):
-    """The result of the request that holds the ticket."""
+    """An effect: answer the request of this ticket."""
 
     ticket: Ticket
     result: Result
 
 
 class StoreMetadata(NamedTuple):
-    """What is to be stored, None for a tombstone. The transaction knows by `outcome` what it was for."""
+    """An effect: append the state, None for a tombstone, and call `stored`, which goes on by the `outcome`."""
 
     metadata: TransactionMetadata | None
     outcome: object
 
 
 class WriteMarkers(NamedTuple):
-    """The decision, which every partition of the transaction is to have as a marker."""
+    """An effect: write the decision as a marker to all partitions of the transaction, and then call `marked`."""
 
     producer: Producer
     partitions: frozenset[TopicPartition]
@@ -87,11 +87,11 @@ class WriteMarkers(NamedTuple):
 
 
 class CompleteLater(NamedTuple):
-    """The last record is to be tried again."""
+    """An effect: call `marked` again after a while, as its record could not be stored."""
 
 
 class Forget(NamedTuple):
-    """The end of a transactional id."""
+    """An effect: drop the transactional id."""
 
 
 Effect = Respond | StoreMetadata | WriteMarkers | CompleteLater | Forget
@@ -99,14 +99,14 @@ Effects = list[Effect]
 
 
 class InitProducer(NamedTuple):
-    """InitProducerId. `expected` is the producer that the client has been (KIP-360)."""
+    """The request InitProducerId. `expected` is the producer that the client was, None if it is new (KIP-360)."""
 
     timeout_ms: int
     expected: Producer | None = None
 
 
 class End(NamedTuple):
-    """EndTxn. The client's version of transactions says whether the epoch is bumped."""
+    """The request EndTxn. From `client_version` 2 on, it bumps the producer's epoch (KIP-890)."""
 
     producer: Producer
     is_commit: bool
@@ -114,39 +114,39 @@ class End(NamedTuple):
 
 
 class Initialized(NamedTuple):
-    """Tells the transaction that a new epoch, or producer id, is stored."""
+    """The outcome of a `StoreMetadata` with a new epoch or producer id."""
 
     ticket: Ticket
 
 
 class Added(NamedTuple):
-    """Tells the transaction that further partitions are stored."""
+    """The outcome of a `StoreMetadata` with further partitions."""
 
     ticket: Ticket
 
 
 class Decided(NamedTuple):
-    """Tells the transaction that the decision for which the producer asked is stored."""
+    """The outcome of a `StoreMetadata` with the commit or abort that the producer has asked for."""
 
     ticket: Ticket
 
 
 class Fenced(NamedTuple):
-    """Tells the transaction that an abort which fences its producer is stored; it has no ticket after a timeout."""
+    """The outcome of a `StoreMetadata` with an abort that fences the producer; without a ticket after a timeout."""
 
     ticket: Ticket | None
 
 
 class Completed(NamedTuple):
-    """Tells the transaction that its end is stored, after all of its markers."""
+    """The outcome of a `StoreMetadata` with the end, after all markers were written."""
 
 
 class Expired(NamedTuple):
-    """Tells the transaction that its tombstone is stored."""
+    """The outcome of a `StoreMetadata` with the tombstone."""
 
 
 class Transaction:
-    """One transactional id. `now_ms` is the wall clock's."""
+    """One transactional id, whose methods return what is to be done (`Effects`). `now_ms` is the wall clock's time."""
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self.transactional_id = transactional_id
@@ -161,13 +161,13 @@ class Transaction:
 
     @property
     def is_storing(self) -> bool:
-        """Whether a record is on its way to the log."""
+        """Whether a record of its state is appended but not yet replicated."""
         return self._pending is not None
 
     # Producers.
 
     def needs_producer_id(self, request: InitProducer | End) -> bool:
-        """Returns whether the request needs a fresh producer id."""
+        """Returns whether the producer id has no epoch left, so that the request needs a new id."""
         if isinstance(request, End):
             return request.client_version >= EPOCH_BUMP_VERSION and self.metadata.is_exhausted
         if not self.metadata.is_exhausted or self.state not in IDLE:
@@ -175,7 +175,7 @@ class Transaction:
         return request.expected is None or request.expected.epoch == self.metadata.producer_epoch
 
     def init_producer(self, ticket: Ticket, request: InitProducer, fresh_id: int, now_ms: int) -> Effects:
-        """Makes the client the one producer of this id; `fresh_id` is used where `needs_producer_id` says so."""
+        """Gives the client this id's next epoch, which fences others; a `fresh_id` if `needs_producer_id`."""
         if self.is_storing:
             return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
         if request.expected is not None and not self._may_be(request.expected):
@@ -207,7 +207,7 @@ class Transaction:
         return self._store(kept, Initialized(ticket))
 
     def _may_be(self, expected: Producer) -> bool:
-        """Returns whether the client can be the producer of this id.
+        """Returns whether a client that says it was `expected` can be this id's producer.
 
         It can where the id is new, or the client has its producer id, or the one before: then it repeats a request
         whose response, with the new producer id, it never got.
@@ -219,7 +219,7 @@ class Transaction:
         )
 
     def _bumped(self, expected_epoch: int | None) -> tuple[int, int] | None:
-        """Returns the next epoch, and the one before if the client had it; None where another instance took over."""
+        """Returns (next epoch, epoch before it, -1 if the client had none); None where another client took over."""
         epoch = self.metadata.producer_epoch
         if expected_epoch is None:
             return epoch + 1, NO_PRODUCER_EPOCH
@@ -239,7 +239,7 @@ class Transaction:
         client_version: int,
         now_ms: int,
     ) -> Effects:
-        """Lets the producer write to further partitions; the first ones begin the transaction."""
+        """Adds partitions that the producer may write to; the first ones begin the transaction."""
         if error := self._check_owner(producer):
             return _refused(ticket, error)
         after = ErrorCode.CONCURRENT_TRANSACTIONS if self.is_storing else TRANSITIONS[self.state, Event.ADD]
@@ -259,7 +259,7 @@ class Transaction:
         return self._store(kept, Added(ticket))
 
     def verify(self, producer: Producer, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Checks for each of these partitions that the producer may write to it now (KIP-890)."""
+        """Returns for each partition NONE if the producer may write to it now, or the error (KIP-890)."""
         error = self._check_owner(producer)
         if not error and self.state in DECIDED:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -274,7 +274,7 @@ class Transaction:
     # The end.
 
     def end(self, ticket: Ticket, request: End, fresh_id: int, now_ms: int) -> Effects:
-        """Commits or aborts, and answers once the decision is stored; `fresh_id` is used where `needs_producer_id`."""
+        """Commits or aborts, and answers once that is stored; `fresh_id` is the next id if `needs_producer_id`."""
         is_repeated = request.client_version >= EPOCH_BUMP_VERSION and self._is_repeated(request.producer)
         error = self._check_end(request, is_repeated=is_repeated)
         if error:
@@ -307,7 +307,7 @@ class Transaction:
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.is_storing else ErrorCode.NONE
 
     def _is_repeated(self, producer: Producer) -> bool:
-        """Returns whether a client of KIP-890 repeats its end, which has its former epoch, or former producer id."""
+        """Returns whether a client of KIP-890 repeats its EndTxn, with the epoch or id from before that."""
         kept = self.metadata
         if not kept.bumps_epochs:
             return False
@@ -335,16 +335,16 @@ class Transaction:
         )
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """Returns whether the transaction has been open for longer than its producer allows."""
+        """Returns whether the transaction has been open for longer than its producer's timeout."""
         is_open = (self.state, Event.TIME_OUT) in TRANSITIONS and not self.is_storing
         return is_open and self.metadata.start_timestamp_ms + self.metadata.timeout_ms < now_ms
 
     def time_out(self, now_ms: int) -> Effects:
-        """Aborts the transaction if its time is up; its producer, which may still be writing, is fenced."""
+        """Aborts the transaction if it is timed out, and fences its producer, which may still be writing."""
         return self._fence(None, now_ms) if self.is_timed_out(now_ms) else []
 
     def _fence(self, ticket: Ticket | None, now_ms: int) -> Effects:
-        """Aborts under the next epoch, or under the one that could not be stored before, which no producer has got."""
+        """Aborts with the next epoch; after a failed attempt with the epoch of that, which no producer has got."""
         kept = self.metadata
         fenced = kept._replace(
             state=TransactionState.PREPARE_ABORT,
@@ -356,7 +356,7 @@ class Transaction:
         return self._store(fenced, Fenced(ticket))
 
     def loaded(self) -> Effects:
-        """Goes on after all records were replayed: carries out a decision that is among them."""
+        """Goes on after all records were replayed: writes the markers if the transaction is decided."""
         return self._carry_out() if self.state in DECIDED else []
 
     def _carry_out(self) -> Effects:
@@ -364,7 +364,7 @@ class Transaction:
         return [WriteMarkers(self.metadata.producer, self.metadata.partitions, is_commit)]
 
     def marked(self, now_ms: int) -> Effects:
-        """Completes the transaction, as all partitions have the marker."""
+        """Stores that the transaction is complete, as all partitions have the marker."""
         kept, after = self.metadata, TRANSITIONS.get((self.state, Event.MARKED))
         if not isinstance(after, TransactionState) or self.is_storing:
             return []
@@ -382,12 +382,12 @@ class Transaction:
     # Expiry.
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Returns whether nothing is open, nor has changed for `transactional.id.expiration.ms`."""
+        """Returns whether no transaction is open and the id has been unused for `transactional.id.expiration.ms`."""
         is_idle = (self.state, Event.EXPIRE) in TRANSITIONS and not self.is_storing
         return is_idle and self.metadata.last_update_timestamp_ms <= now_ms - expiration_ms
 
     def expire(self) -> Effects:
-        """Writes the tombstone."""
+        """Stores a tombstone, after which the transactional id is forgotten."""
         self._pending = StoreMetadata(None, Expired())
         return [self._pending]
 
@@ -398,7 +398,7 @@ class Transaction:
         return [self._pending]
 
     def stored(self, store: StoreMetadata, error: ErrorCode, now_ms: int) -> Effects:  # noqa: ARG002  # as for every event
-        """Goes on after a `StoreMetadata` of this transaction, which has succeeded or failed."""
+        """Goes on once the record of a `StoreMetadata` is replicated, or has failed with `error`."""
         self._pending = None
         if error:
             return self._not_stored(store, error)
@@ -434,13 +434,13 @@ class Transaction:
                 return []
 
     def _next_producer(self) -> Producer:
-        """Returns the producer that the client is once the transaction is complete."""
+        """Returns the producer id and epoch that the client has for its next transaction."""
         next_id = self.metadata.next_producer_id
         return self.metadata.producer if next_id == NO_PRODUCER_ID else Producer(next_id, 0)
 
 
 def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """Returns a transactional id that was unknown; it has no epoch before its first record is stored."""
+    """Returns the transaction of a new transactional id; it has no epoch before its first record is stored."""
     metadata = TransactionMetadata(
         producer_id=producer_id,
         producer_epoch=NO_PRODUCER_EPOCH,

@@ -39,7 +39,7 @@ Request = Callable[[Transaction, "asyncio.Future[Result]", int], Effects]
 
 
 class TransactionCoordinator:
-    """The transactional ids of this broker.
+    """Coordinates the transactional ids whose partitions of `__transaction_state` this broker leads.
 
     Args:
         config: the properties of transactions.
@@ -99,7 +99,7 @@ class TransactionCoordinator:
         )
 
     def shard(self, transactional_id: str) -> Shard | ErrorCode:
-        """Returns the shard of a transactional id, or the error where it can't be used here now."""
+        """Returns a transactional id's shard; an error where the id is invalid or the shard not here or loading."""
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return ErrorCode.INVALID_REQUEST
         shard = self.led.of_partition(self.topic.partition_of(transactional_id))
@@ -108,18 +108,18 @@ class TransactionCoordinator:
         return shard if shard.is_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def shards(self) -> list[Shard] | ErrorCode:
-        """Returns every shard; an error while one is being loaded."""
+        """Returns all shards; COORDINATOR_LOAD_IN_PROGRESS while one is being loaded."""
         shards = self.led.all()
         if all(shard.is_loaded for shard in shards):
             return shards
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def now_ms(self) -> int:
-        """Returns the time of the wall clock, which timestamps of transactions have."""
+        """Returns the wall clock's time in milliseconds."""
         return self._clock.now_ms()
 
     def other_coordinator(self, transactional_id: str) -> int | None:
-        """Returns the id of the broker that coordinates a transactional id; None where it is this one, or none."""
+        """Returns the id of another broker that coordinates a transactional id; None where this one or none does."""
         index = self.topic.partition_of(transactional_id)
         leader = self.metadata.leader_of(TopicPartition(TRANSACTION_TOPIC, index))
         if leader is None or leader < 0 or leader == self._broker_id or self.led.of_partition(index) is not None:
@@ -127,14 +127,14 @@ class TransactionCoordinator:
         return leader
 
     def first_free_producer_id(self) -> int:
-        """Returns the producer id above all that are known here."""
+        """Returns the producer id above all that the transactions here have; 0 without any."""
         known = (max(one.metadata.producer_id, one.metadata.next_producer_id) for one in self.transactions())
         return max(known, default=-1) + 1
 
     # Requests.
 
     async def init_producer(self, transactional_id: str, request: InitProducer) -> Result:
-        """Handles InitProducerId with a transactional id; raises what `ProducerIds.take` raises."""
+        """Answers InitProducerId with a transactional id; raises what `ProducerIds.take` raises."""
         if not transactional_id:
             return Result(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.transaction_max_timeout_ms:
@@ -158,7 +158,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], client_version: int
     ) -> asyncio.Future[Result]:
-        """Lets a producer write to further partitions, by AddPartitionsToTxn or AddOffsetsToTxn."""
+        """Adds partitions for AddPartitionsToTxn or AddOffsetsToTxn; the future gets the result once that is stored."""
         return self._ask(
             transactional_id,
             lambda transaction, ticket, now_ms: transaction.add_partitions(
@@ -169,14 +169,14 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Checks for each of these partitions that a producer may write to it now."""
+        """Returns for each partition NONE if the producer may write to it now, or the error (KIP-890)."""
         transaction = self.find(transactional_id)
         if isinstance(transaction, ErrorCode):
             return dict.fromkeys(partitions, transaction)
         return transaction.verify(producer, partitions)
 
     def end(self, transactional_id: str, request: End) -> asyncio.Future[Result]:
-        """Handles EndTxn, which is answered once the decision is stored; raises what `ProducerIds.take` raises."""
+        """Answers EndTxn once the decision is stored; the future raises what `ProducerIds.take` raises."""
         known = self.find(transactional_id)
         if isinstance(known, Transaction) and known.needs_producer_id(request):
             return asyncio.ensure_future(self._end_with_next_id(transactional_id, request))
@@ -191,7 +191,7 @@ class TransactionCoordinator:
         )
 
     def find(self, transactional_id: str) -> Transaction | ErrorCode:
-        """Returns the transaction of an id, or the error where the id is unknown or not here."""
+        """Returns the transaction with an id; an error where it is unknown or not coordinated here."""
         shard = self.shard(transactional_id)
         return shard if isinstance(shard, ErrorCode) else shard.find(transactional_id)
 
@@ -230,15 +230,15 @@ class TransactionCoordinator:
     # Housekeeping.
 
     async def abort_timed_out(self) -> int:
-        """Aborts the transactions that are open for too long; returns how many."""
+        """Aborts the transactions open for longer than their timeout; returns how many."""
         return await self._in_turn(Shard.abort_timed_out)
 
     async def expire_transactional_ids(self) -> int:
-        """Forgets the transactional ids that were not used for long; returns how many."""
+        """Removes the ids unused for `transactional.id.expiration.ms`; returns how many."""
         return await self._in_turn(lambda shard: shard.expire(self.config.transactional_id_expiration_ms))
 
     async def _in_turn(self, work: Callable[[Shard], Iterator[Transaction]]) -> int:
-        """Does the work in all shards, with room for requests after each step; returns how many steps there were."""
+        """Runs `work` in all shards, letting requests run after each step; returns the number of steps."""
         steps = 0
         for shard in self.led.loaded():
             for _ in work(shard):
@@ -248,13 +248,13 @@ class TransactionCoordinator:
         return steps
 
     def transactions(self) -> Iterator[Transaction]:
-        """Yields every transaction that is known here; any thread may ask."""
+        """Yields all transactions of the loaded shards; any thread may ask."""
         for shard in self.led.loaded():
             yield from shard.transactions.copy().values()
 
 
 def topic_config(config: TransactionConfig) -> dict[str, str]:
-    """Returns the topic's own properties, which are those of Kafka."""
+    """Returns the properties of the topic `__transaction_state`, the same as in Kafka."""
     return {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
@@ -281,14 +281,14 @@ class Filter:
 
     @property
     def unknown_states(self) -> list[str]:
-        """The names that are of no state."""
+        """The names in `states` that are no transaction state."""
         return [name for name in self.states if name not in STATE_NAMES]
 
 
 def list_transactions(
     coordinator: TransactionCoordinator, wanted: Filter, now_ms: int
 ) -> tuple[ErrorCode, list[Transaction]]:
-    """Returns an error, and the transactions that pass the filter."""
+    """Returns NONE and the transactions that pass the filter, or an error and none."""
     shards = coordinator.shards()
     if isinstance(shards, ErrorCode):
         return shards, []
@@ -312,6 +312,6 @@ def _passes(transaction: Transaction, wanted: Filter, now_ms: int) -> bool:
 
 
 def find_transaction(coordinator: TransactionCoordinator, transactional_id: str) -> Transaction | ErrorCode:
-    """Returns the transaction of an id, or the error where it is unknown or not here."""
+    """Returns the transaction with an id; TRANSACTIONAL_ID_NOT_FOUND or another error where it is not here."""
     found = coordinator.find(transactional_id)
     return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is ErrorCode.INVALID_PRODUCER_ID_MAPPING else found

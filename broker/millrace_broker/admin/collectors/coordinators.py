@@ -59,7 +59,7 @@ class GroupCollector:
         self._groups = groups
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         shards = self._groups.led.loaded()
         found: Counter[tuple[str, ...]] = Counter()
         members: Counter[tuple[str, ...]] = Counter()
@@ -91,7 +91,7 @@ class TransactionCollector:
         self._transactions = transactions
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         known = [one.metadata for one in self._transactions.transactions()]
         states = Counter(str(one.state) for one in known)
         yield gauges("transactions", "Transactional ids by their state.", ["state"], by_one_label(states))
@@ -115,7 +115,7 @@ class FetchSessionCollector:
         self._sessions = sessions
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         sessions = self._sessions
         yield gauge("fetch_sessions", "Fetch sessions.", len(sessions))
         yield gauge("fetch_session_partitions", "Partitions in fetch sessions.", sessions.partition_count)
@@ -134,7 +134,7 @@ class LagCollector:
         self._replicas = replicas
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         text = "Committed offsets."
         yield LargeFamily("millrace_group_offset", text, "gauge", (_row(key, at) for key, at in self._offsets()))
         text = "Committed records that a group has not committed."

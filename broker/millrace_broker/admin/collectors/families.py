@@ -28,7 +28,7 @@ SLICE_S = 0.001
 
 
 class LargeFamily(NamedTuple):
-    """A family with very many samples. Its rows are the texts behind the name, such as `{topic="t"} 5`.
+    """A metric family with very many samples; `rows` has the text of each behind the name, such as `{topic="t"} 5`.
 
     Texts cost the garbage collector nothing; a container for each sample would have it look at all objects of the
     broker again and again. As in Prometheus' own families the name is without `_total`. Where rows come and go, `total`
@@ -46,10 +46,10 @@ Family = Metric | LargeFamily
 
 
 class Collector(Protocol):
-    """What gives families; each time the values of that moment."""
+    """A source of metric families; each call of `collect` gives the values of that moment."""
 
     def collect(self) -> Iterable[Family | None]:
-        """Returns the families; None stands where other work may have its turn."""
+        """Returns the metric families; at a None between them, other work of the event loop may run."""
         ...
 
 
@@ -88,12 +88,12 @@ def histograms(name: str, text: str, labels: list[str], values: Mapping[LabelVal
 
 
 def by_one_label(values: Counter[str]) -> dict[tuple[str, ...], int]:
-    """Returns values by labels, of which there is one."""
+    """Returns the counts of labels, keyed by tuples of that one label."""
     return {(label,): value for label, value in values.items()}
 
 
 def escaped(value: str) -> str:
-    """Returns the value of a label as it stands between quotation marks."""
+    """Returns a label's value as Prometheus' text has it, with backslash, quotation mark and line end escaped."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
@@ -111,7 +111,7 @@ class _Only(registry.Collector):
 
 
 def exposition(families: Iterable[Family | None]) -> Iterator[bytes]:
-    """Yields the text of the families in their order, and none where there is None."""
+    """Yields the families in Prometheus' text format, piece by piece in their order; an empty piece for each None."""
     for family in families:
         if family is None:
             yield b""
@@ -122,7 +122,7 @@ def exposition(families: Iterable[Family | None]) -> Iterator[bytes]:
 
 
 async def in_slices(pieces: Iterable[bytes], clock: Clock) -> bytes:
-    """Returns the pieces as one; whatever waits for the event loop gets its turn every millisecond."""
+    """Returns the pieces joined; after each millisecond of work the event loop may serve what waits."""
     gathered: list[bytes] = []
     until_s = clock.monotonic_s() + SLICE_S
     for piece in pieces:

@@ -41,7 +41,7 @@ class MachineCollector:
         self._process = ProcessCollector(registry=None)
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         build = {(__version__, platform.python_version()): 1.0}
         yield gauges("build_info", "1, with the versions of Millrace and Python.", ["version", "python"], build)
         yield from self._process.collect()

@@ -34,7 +34,7 @@ class ReplicaCollector:
         self._replicas = replicas
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         led, followed = tuple(self._replicas.partitions.values()), tuple(self._replicas.followed.values())
         yield gauge("leader_count", "Partitions that this broker leads.", len(led))
         yield gauge("partition_count", "Partitions that this broker leads or follows.", len(led) + len(followed))
@@ -66,7 +66,7 @@ class ControllerCollector:
         self._controller = controller
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         counts = self._controller.cluster_counts()
         brokers, topics, partitions, offline, imbalanced = counts or (0, 0, 0, 0, 0)
         yield gauge("active_controller_count", "1 where this broker is the controller.", counts is not None)
@@ -103,7 +103,7 @@ class PartitionCollector:
         self._replicas = replicas
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         led = tuple(self._replicas.partitions.values())
         for name, text, value in LOG_GAUGES:
             yield LargeFamily(f"millrace_{name}", text, "gauge", _rows(led, value))
@@ -123,7 +123,7 @@ class TimestampCollector:
         self._clock = clock
 
     def collect(self) -> Iterable[Family | None]:
-        """Yields the family, and before that None after each portion of the logs."""
+        """Yields None after each `LOGS_AT_ONCE` logs, where other work may run, and at the end the metric family."""
         now_ms = self._clock.now_ms()
         ahead_ms: dict[tuple[str, ...], int] = {}
         for number, one in enumerate(tuple(self._replicas.partitions.values()), 1):

@@ -51,7 +51,7 @@ class RequestCollector:
         self._bytes_in_flight = bytes_in_flight
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         metrics = self._metrics
         by_api = {(_api(key),): count for key, count in metrics.by_api.items()}
         for name, text, field in API_COUNTERS:
@@ -78,7 +78,7 @@ def _api(key: int) -> str:
 
 
 def _durations(count: ApiCount, phase: str) -> Durations:
-    """Returns the durations of a phase; the replies that did not wait are in the first bucket of the remote ones."""
+    """Returns the durations of a phase; for `remote`, replies that did not wait are counted in the first bucket."""
     found: Durations = getattr(count, phase)
     if phase != "remote":
         return found
@@ -97,7 +97,7 @@ class QuotaCollector:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Family]:
-        """Yields all families."""
+        """Yields all metric families."""
         counts = self._quotas.counts
         times = {(kind.lower(),): number for kind, number in counts.throttled.items()}
         seconds = {(kind.lower(),): milliseconds / 1000 for kind, milliseconds in counts.throttle_ms.items()}
@@ -125,10 +125,10 @@ TEXTS = {
 
 
 class TopicSeries:
-    """The series of named topics and of the others, which grow with each look; `totals` are those of all topics."""
+    """The traffic of the busiest topics by name, and of all others together; `totals` has the sum of all topics."""
 
     def __init__(self, most: int) -> None:
-        """Takes how many topics have names at most."""
+        """Takes the largest number of topics that are named."""
         self._most = most
         self._seen: dict[str, Numbers] = {}
         self._weights: dict[str, float] = {}
@@ -137,9 +137,9 @@ class TopicSeries:
         self.totals = NOTHING
 
     def look(self, traffic: Mapping[str, TopicTraffic]) -> Iterator[None]:
-        """Takes the traffic of each topic until now, and yields after each portion; it may end between two of them.
+        """Adds the traffic since the last look, and yields after each portion of topics; it may be left at a yield.
 
-        Topics that are not there any more are forgotten.
+        `traffic` has the counts of each topic so far; topics that are not in it any more are forgotten.
         """
         self._forget(self._seen.keys() - traffic.keys())
         self._name_the_busiest()
@@ -174,7 +174,7 @@ class TopicSeries:
 
 
 def _growth(before: Numbers, now: Numbers) -> Numbers:
-    """Returns what has come since; a topic that was away has begun at 0 again."""
+    """Returns by how much each number has grown; if one has fallen, the topic was away, and `now` is all new."""
     growth = tuple(map(sub, now, before))
     return now if min(growth) < 0 else growth
 
@@ -192,7 +192,7 @@ class TopicCollector:
         self._is_looking = False
 
     def collect(self) -> Iterable[Family | None]:
-        """Yields all families; a request during the look of another one gets them as they are at that moment."""
+        """Yields all metric families; while another request still adds the traffic up, as far as that has come."""
         if not self._is_looking:
             self._is_looking = True
             try:

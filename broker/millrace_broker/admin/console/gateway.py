@@ -44,7 +44,7 @@ STOP_TIMEOUT_S = 5.0
 
 
 class ConsoleProcess:
-    """The process and the folder of its socket."""
+    """The process that makes the console's pages, and the folder of the Unix socket at which it serves them."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._settings = settings
@@ -53,14 +53,14 @@ class ConsoleProcess:
         self._starting = asyncio.Lock()
 
     async def socket(self) -> str:
-        """Returns the path of the socket of the running process. Raises SetupError where it does not start."""
+        """Returns the path of the process's socket; starts the process if none runs. Raises SetupError if it fails."""
         async with self._starting:
             if self._process is None or self._process.returncode is not None:
                 await self._start()
             return self._path()
 
     async def stop(self) -> None:
-        """Ends the process."""
+        """Ends the process, and removes the folder of its socket."""
         async with self._starting:
             if self._process is not None:
                 await _end(self._process)
@@ -124,7 +124,7 @@ SECURING: Mapping[str, str] = {
 
 
 class ConsoleGateway:
-    """The routes of the console; it is made on the event loop.
+    """The part of the admin endpoint that serves the console; it is made on the event loop.
 
     `troubles` returns what is wrong with this broker (`own_troubles`); a worker thread calls it, as a disk may be slow.
     """
@@ -141,7 +141,7 @@ class ConsoleGateway:
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answers a request below /console."""
+        """Returns the response to a request below /console, with the headers that secure its page."""
         answer = await self._answered(request)
         answer.headers.update(SECURING)
         is_static = _is_static(request) and answer.status == 200
@@ -149,7 +149,7 @@ class ConsoleGateway:
         return answer
 
     async def stop(self) -> None:
-        """Ends the process."""
+        """Closes the connections to the console's process, and ends it."""
         while self._sessions:  # a request that is still answered may open another one meanwhile
             _, session = self._sessions.popitem()
             await session.close()
@@ -205,7 +205,7 @@ class ConsoleGateway:
         return await self._asked(request, session)
 
     async def _asked(self, request: web.Request, session: str) -> web.Response:
-        """Returns the answer of the process; `session` is "" where nobody has logged in."""
+        """Returns the response of the console's process, or 503; `session` is "" where nobody has logged in."""
         if self._waiting >= MAX_WAITING:
             return _said(503, "too many pages are asked for at one time; try again in a moment")
         self._waiting += 1
@@ -243,7 +243,7 @@ class ConsoleGateway:
 
 
 def _path(request: web.Request) -> str:
-    """Returns the path exactly as the process gets it, so that decisions here hold for the page that it makes."""
+    """Returns the path of a request as the console's process gets it, so that both decide about the same page."""
     return request.raw_path.partition("?")[0]
 
 

@@ -41,18 +41,18 @@ SYNC_TIMER = ("sync",)
 
 
 class Assigned(NamedTuple):
-    """Tells the group that the assignments by a generation's leader are stored."""
+    """The outcome of a `StoreRecords` with the assignments that the leader of a generation has made, by member id."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class EmptyGeneration(NamedTuple):
-    """Tells the group that a generation without members is stored."""
+    """The outcome of a `StoreRecords` with a generation that has no members."""
 
 
 class Replaced(NamedTuple):
-    """Tells the group that a static member which came back is stored, without a rebalance; the old values undo it."""
+    """The outcome of a `StoreRecords` with a static member that came back without a rebalance; old values undo it."""
 
     member_id: str
     old_member_id: str
@@ -63,12 +63,12 @@ class Replaced(NamedTuple):
 
 
 def session_timer(member_id: str) -> tuple[str, str]:
-    """Returns the timer of a member's session."""
+    """Returns the key of the timer that ends a member's session."""
     return ("session", member_id)
 
 
 class ClassicGroup(GroupFacts):
-    """One classic group. `now_ms` is the wall clock's, which becomes the state's timestamp."""
+    """One classic group, whose methods return what is to be done (`Effects`). `now_ms` is the wall clock's time."""
 
     def __init__(self, group_id: str, config: GroupConfig, now_ms: int) -> None:
         super().__init__(group_id, config, now_ms)
@@ -76,20 +76,20 @@ class ClassicGroup(GroupFacts):
         self._initial_delay_ms: tuple[int, int] | None = None  # of the timer that is set, and what may follow it
 
     def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002
-        """Starts the member's session from zero: a commit is a sign of life."""
+        """Restarts the session timer of a member that has committed offsets, as that shows that it lives."""
         member = self.members.get(committer.member_id)
         if member is None or self.state not in COMMITS_KEEP_SESSIONS:
             return []
         return [_session(member)]
 
     def loaded(self, now_ms: int) -> Effects:
-        """Starts all sessions from zero; a group that is larger than is allowed by now rebalances."""
+        """Starts all session timers; a group with more members than are allowed by now rebalances."""
         if len(self.members) > self.config.group_max_size:
             return [*map(_session, self.members), *self._prepare_rebalance(now_ms)]
         return [_session(member) for member in self.members]
 
     def unloaded(self, error: ErrorCode) -> Effects:
-        """Refuses all requests that wait, and cancels the timers."""
+        """Answers all waiting requests with the error, and cancels the timers; the group is dead then."""
         effects = [effect for member in self.members for effect in self._respond_waiting(member, error)]
         effects += [CancelTimer(session_timer(member_id)) for member_id in self.members.pending_join]
         effects += [CancelTimer(session_timer(member.member_id)) for member in self.members]
@@ -99,7 +99,7 @@ class ClassicGroup(GroupFacts):
     # Joining.
 
     def join(self, join: Join, now_ms: int) -> Effects:
-        """Handles JoinGroup."""
+        """Handles JoinGroup; the request waits until the rebalance is complete, unless it is refused."""
         if not self._accepts(join.member_id):
             effects = self._remove(join.member_id)
             effects.append(_refused(join, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
@@ -115,7 +115,7 @@ class ClassicGroup(GroupFacts):
         return self._join_known(join, now_ms)
 
     def _accepts(self, member_id: str) -> bool:
-        """Returns whether there is room.
+        """Returns whether `group.max.size` leaves room for a member.
 
         During a rebalance, the members that wait count: where the limit was lowered, the last to rejoin are refused.
         """
@@ -158,7 +158,7 @@ class ClassicGroup(GroupFacts):
         return superseded + self._follow(event, now_ms)
 
     def _follow(self, event: Event, now_ms: int) -> Effects:
-        """Does what follows for the whole group."""
+        """Does for the whole group what `STEPS` says of an event in the present state."""
         match STEPS[self.state, event]:
             case Step.REBALANCE:
                 return self._prepare_rebalance(now_ms)
@@ -186,7 +186,7 @@ class ClassicGroup(GroupFacts):
         return [timer, *self._follow(Event.JOIN, now_ms)]
 
     def _replace_static(self, join: Join, old_member_id: str, now_ms: int) -> Effects:
-        """Lets a static member that has restarted take its own place (KIP-345); a stable group does not rebalance."""
+        """Gives a restarted static member its place under a new id (KIP-345); a stable group does not rebalance."""
         member = self.members[old_member_id]
         effects = self._respond_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         outcome = Replaced(
@@ -263,7 +263,7 @@ class ClassicGroup(GroupFacts):
     # Rebalancing.
 
     def rebalance(self, now_ms: int) -> Effects:
-        """Lets all members join again, though none asks for it."""
+        """Begins a rebalance that no member has asked for."""
         return self._follow(Event.REJOIN, now_ms)
 
     def _prepare_rebalance(self, now_ms: int) -> Effects:
@@ -328,7 +328,7 @@ class ClassicGroup(GroupFacts):
     # Syncing.
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:  # noqa: ARG002  # every event has the same form
-        """Handles SyncGroup."""
+        """Handles SyncGroup; unless refused, it is answered once the leader's assignments are stored."""
         error = self._check_sync(sync)
         if error:
             return [Respond(sync.ticket, SyncResult(error))]
@@ -383,7 +383,7 @@ class ClassicGroup(GroupFacts):
         return effects
 
     def _respond_sync(self, member: Member, result: SyncResult) -> Effects:
-        """Completes a SyncGroup that waits; the session starts from zero, as the member sent no heartbeats."""
+        """Answers a waiting SyncGroup, and restarts the session timer, as the member could send no heartbeats."""
         ticket, member.sync_ticket = member.sync_ticket, None
         return [] if ticket is None else [Respond(ticket, result), _session(member)]
 
@@ -393,7 +393,7 @@ class ClassicGroup(GroupFacts):
     # Heartbeats, leaving, expiry.
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Handles Heartbeat."""
+        """Handles Heartbeat; returns the error or NONE, and restarts the session timer."""
         told = HEARTBEAT_ERRORS[self.state]
         if self.state is State.DEAD:
             return told, []
@@ -405,7 +405,7 @@ class ClassicGroup(GroupFacts):
         return told, [_session(self.members[member_id])]
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
-        """Handles LeaveGroup; returns an error for each member that it names."""
+        """Handles LeaveGroup; returns an error or NONE for each member that it names."""
         refusal = STEPS[self.state, Event.LEAVE]
         if isinstance(refusal, ErrorCode):
             return [refusal] * len(leaving), []
@@ -437,7 +437,7 @@ class ClassicGroup(GroupFacts):
         return effects
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
-        """Handles one of the timers that has run out."""
+        """Removes members whose session or sync timer has run out, or completes the rebalance if the join timer has."""
         if self.state is State.DEAD:
             return []
         if timer == SYNC_TIMER:
@@ -469,7 +469,7 @@ class ClassicGroup(GroupFacts):
         return self._replaced(outcome, error) if isinstance(outcome, Replaced) else []
 
     def _respond_waiting(self, member: Member, error: ErrorCode, member_id: str | None = None) -> Effects:
-        """Ends the requests of a member that leaves or is replaced."""
+        """Answers the waiting JoinGroup and SyncGroup of a member that leaves or is replaced with the error."""
         effects: Effects = []
         if member.join_ticket is not None:
             named = member.member_id if member_id is None else member_id

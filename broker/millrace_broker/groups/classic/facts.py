@@ -31,7 +31,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class Member:
-    """One member, and its requests that wait."""
+    """A member of a classic group; the tickets are those of its JoinGroup and SyncGroup that wait, None without one."""
 
     member_id: str
     instance_id: str | None
@@ -47,7 +47,7 @@ class Member:
 
     @classmethod
     def of(cls, join: Join, member_id: str) -> Member:
-        """Returns a member that has just joined, and does not know it yet."""
+        """Returns a new member from its JoinGroup, to which the response is still to come."""
         return cls(
             member_id=member_id,
             instance_id=join.instance_id,
@@ -66,22 +66,22 @@ class Member:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether the member waits for others, and so is taken to be alive; new members are not."""
+        """Whether the member's request waits, so that it can send no heartbeat; false for a new member."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Returns the member's metadata for a protocol, no bytes where it does not support that."""
+        """Returns the member's metadata for a protocol, b"" where the member does not support that."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
     def take(self, join: Join) -> None:
-        """Takes the timeouts and protocols of a new JoinGroup."""
+        """Replaces timeouts and protocols by those of a new JoinGroup."""
         self.protocols = join.protocols
         self.rebalance_timeout_ms = join.rebalance_timeout_ms
         self.session_timeout_ms = join.session_timeout_ms
 
 
 class Members:
-    """All members of one group."""
+    """All members of one classic group; `pending_join` are ids given out, with which no member has joined yet."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
@@ -107,22 +107,22 @@ class Members:
         return self._by_id.get(member_id)
 
     def static_member_id(self, instance_id: str | None) -> str | None:
-        """Returns the id of the member with a group instance id, or None."""
+        """Returns the id of the member with a group instance id; None without one."""
         return None if instance_id is None else self._static.get(instance_id)
 
     @property
     def leader_first(self) -> list[Member]:
-        """All members in the order in which they are answered: none knows a generation before its leader does."""
+        """All members, the leader first: no other member may learn of a generation before its leader does."""
         return sorted(self._by_id.values(), key=lambda member: member.member_id != self.leader)
 
     @property
     def joining(self) -> int:
-        """The number of members that wait for the rebalance to complete."""
+        """The number of members whose JoinGroup waits for the rebalance to complete."""
         return sum(member.is_joining for member in self._by_id.values())
 
     @property
     def all_joined(self) -> bool:
-        """Whether all members have joined the generation."""
+        """Whether a JoinGroup of each member waits, and no id is given out with which none has joined yet."""
         return not self.pending_join and all(member.is_joining for member in self._by_id.values())
 
     @property
@@ -131,7 +131,7 @@ class Members:
         return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Checks that a request comes from a member, which is fenced where another has its instance id by now."""
+        """Returns NONE for a request of a member; FENCED_INSTANCE_ID if another has its instance id; or an error."""
         if instance_id is not None:
             holder = self._static.get(instance_id)
             if holder is not None and holder != member_id:
@@ -141,7 +141,7 @@ class Members:
         return ErrorCode.NONE if member_id in self._by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add(self, member: Member) -> None:
-        """Adds a member; the first one leads."""
+        """Adds a member, which leads if it is the first."""
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -150,7 +150,7 @@ class Members:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Removes a member, joined or pending; where it led, the one that has been here longest leads now."""
+        """Removes a member, or an id given out; if the leader goes, the member that joined first leads."""
         member = self._by_id.pop(member_id, None)
         if member is not None and member.instance_id is not None:
             self._static.pop(member.instance_id, None)
@@ -160,7 +160,7 @@ class Members:
         self.pending_sync.discard(member_id)
 
     def rename(self, old_id: str, new_id: str) -> None:
-        """Gives a static member that has come back its former place, under its new id."""
+        """Gives a static member that came back a new id; it keeps its place."""
         member = self._by_id.pop(old_id)
         member.member_id = new_id
         self._by_id[new_id] = member
@@ -173,7 +173,7 @@ class Members:
             self.pending_sync.add(new_id)
 
     def elect_joined_leader(self) -> bool:
-        """Makes a member that waits the leader, the present one if it does; returns whether any waits."""
+        """Makes a member whose JoinGroup waits the leader, preferably the present one; returns whether there is one."""
         if self.leader is not None and self._by_id[self.leader].is_joining:
             return True
         joined = next((member for member in self._by_id.values() if member.is_joining), None)
@@ -182,14 +182,14 @@ class Members:
         return joined is not None
 
     def support(self, protocols: tuple[JoinProtocol, ...]) -> bool:
-        """Returns whether all members support one of the protocols."""
+        """Returns whether all members support at least one of these protocols."""
         if not self._by_id:
             return bool(protocols)
         common = self._common_protocols()
         return any(protocol.name in common for protocol in protocols)
 
     def select_protocol(self) -> str | None:
-        """Returns the protocol with the most votes: each member votes for the first of its own that all support."""
+        """Returns the protocol with the most votes: each member votes for its first one that all members support."""
         common = self._common_protocols()
         votes = Counter(
             next((protocol.name for protocol in member.protocols if protocol.name in common), None)
@@ -198,7 +198,7 @@ class Members:
         return votes.most_common(1)[0][0]
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """Returns all topics that consumers subscribe to; None where their metadata can't be read."""
+        """Returns all topics in the members' subscriptions; None where one of these can't be read."""
         topics: set[str] = set()
         try:
             for member in self._by_id.values():
@@ -213,14 +213,14 @@ class Members:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str]:
-    """Reads the beginning of a ConsumerProtocolSubscription, the same in all versions: version i16, topics [string]."""
+    """Returns the topics of a ConsumerProtocolSubscription, whose versions all begin: version i16, topics [string]."""
     decoder = Decoder(metadata)
     decoder.int16()
     return [decoder.string() for _ in range(decoder.array_length())]
 
 
 class DescribedMember(NamedTuple):
-    """One member. `metadata` and `assignment` are the bytes that the clients exchange."""
+    """A member as DescribeGroups shows it; `metadata` and `assignment` are bytes that only clients read."""
 
     member_id: str
     instance_id: str | None
@@ -243,7 +243,7 @@ CLASSIC = "classic"
 
 
 class GroupFacts:
-    """State, generation, protocol and members."""
+    """State, generation, protocol and members of a classic group, and what can be asked of them."""
 
     type = CLASSIC
 
@@ -261,7 +261,7 @@ class GroupFacts:
 
     @classmethod
     def of(cls, group_id: str, metadata: StoredGroup, config: GroupConfig, now_ms: int) -> Self:
-        """Returns a group that its record describes."""
+        """Returns the group that a stored record describes."""
         group = cls(group_id, config, now_ms)
         group.generation = metadata.generation
         group.protocol_type = metadata.protocol_type or None
@@ -295,7 +295,7 @@ class GroupFacts:
 
     @property
     def member_count(self) -> int:
-        """The number of members, without those that have only been given an id."""
+        """The number of members, without ids given out with which no member has joined yet."""
         return len(self.members)
 
     @property
@@ -304,7 +304,7 @@ class GroupFacts:
         return self.state is State.EMPTY
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """Checks that the group is empty, or that the client is a member, in its generation, and no sync is under way.
+        """Returns NONE if the group is empty, or for a member of its generation with no sync under way; or the error.
 
         In a transaction, a commit without a member comes from an old client, and the state does not matter.
         """
@@ -323,31 +323,32 @@ class GroupFacts:
         return ErrorCode.REBALANCE_IN_PROGRESS if is_syncing else ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:  # noqa: ARG002  # KIP-848's only
-        """Allows a fetch of offsets unless the group is dead."""
+        """Returns the error of a dead group, whose offsets can't be fetched; else NONE."""
         return ErrorCode.GROUP_ID_NOT_FOUND if self.state is State.DEAD else ErrorCode.NONE
 
     def check_delete(self) -> ErrorCode:
-        """Checks that the group is empty."""
+        """Returns NONE if the group is empty and so may be deleted, else the error."""
         if self.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Checks that the group is empty or its members are consumers, whose subscriptions the broker can read."""
+        """Returns NONE if the group is empty, or of consumers, whose subscriptions are readable; else the error."""
         error = self.check_delete()
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return ErrorCode.NONE if error is ErrorCode.NON_EMPTY_GROUP and is_consumer else error
 
     def is_subscribed(self, topic: str) -> bool:
-        """Returns whether a consumer subscribes to the topic; true for all where the subscriptions can't be read."""
+        """Returns whether a member subscribes to the topic; true for all topics where a subscription can't be read."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
     def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
-        """Returns when retention begins (KIP-211).
+        """Returns the time from which an offset's retention counts (KIP-211), None while it must not expire.
 
-        It begins when the group becomes empty; for simple consumers and topics without a subscription, with the commit.
+        It is when the group became empty; for simple consumers and topics without a subscription, the time of the
+        commit.
         """
         if self.protocol_type is None:
             return offset.commit_timestamp_ms
@@ -358,11 +359,11 @@ class GroupFacts:
         return None
 
     def tombstones(self) -> list[Record]:
-        """Returns the record that removes the group."""
+        """Returns the tombstone by which the group is removed from the log."""
         return [group_record(self.group_id, None)]
 
     def describe(self) -> Description:
-        """Returns what DescribeGroups shows: protocol and metadata of a stable group only, and the last assignments."""
+        """Returns what DescribeGroups shows; protocol and metadata only of a stable group."""
         is_stable = self.state is State.STABLE
         members = tuple(
             DescribedMember(
@@ -379,7 +380,7 @@ class GroupFacts:
         return Description(self.state_name, self.protocol_type or "", protocol_name, members)
 
     def record(self, assignments: dict[str, bytes] | None = None) -> Record:
-        """Returns the record of the group, with new assignments where these are not part of it yet."""
+        """Returns the group's record, with these assignments by member id, or those that the members have."""
         members = tuple(
             StoredMember(
                 member_id=member.member_id,
@@ -404,11 +405,11 @@ class GroupFacts:
         return group_record(self.group_id, metadata)
 
     def update_subscribed_topics(self) -> None:
-        """Reads the subscribed topics from the metadata of members that are consumers."""
+        """Reads the subscribed topics from the metadata of consumers, for the selected protocol."""
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         self.subscribed_topics = self.members.subscribed_topics(self.protocol_name) if is_consumer else None
 
     def move(self, state: State, now_ms: int) -> None:
-        """Moves to a state."""
+        """Sets the state, and the time at which the group has come into it."""
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms

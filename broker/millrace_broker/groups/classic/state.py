@@ -19,7 +19,7 @@ from millrace.errors import ErrorCode
 
 
 class State(StrEnum):
-    """A state, by the name that the protocol shows."""
+    """The state of a classic group, by the name that the protocol shows."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What may happen to a group."""
+    """What may happen to a classic group, by a request, a timer or a stored record."""
 
     JOIN = "a member is added"
     REJOIN = "a member joins again, and offers other protocols than before"
@@ -47,7 +47,7 @@ class Event(StrEnum):
 
 
 class Step(StrEnum):
-    """What follows from an event."""
+    """What a classic group does upon an event."""
 
     NOTHING = "nothing"
     REBALANCE = "all members are to join again"

@@ -29,7 +29,7 @@ from millrace_broker.groups.consumer.member import Assignment, in_order
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One member: its instance id, those of its topics that exist, and its part of the last target assignment."""
+    """A member as assignors see it: its instance id, its topics that exist, and its last target assignment."""
 
     instance_id: str | None
     topic_ids: frozenset[UUID]
@@ -38,20 +38,20 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """All members, and the partition count of every topic that one of them reads."""
+    """A group as assignors see it: all members, and the partition count of each topic that one of them reads."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[UUID, int]
 
     def partitions(self) -> Iterator[TopicIdPartition]:
-        """Yields every partition that has a reader, in order."""
+        """Yields every partition of the topics that members read, sorted."""
         for topic_id in sorted(self.partition_counts):
             for partition in range(self.partition_counts[topic_id]):
                 yield TopicIdPartition(topic_id, partition)
 
 
 def assign_range(group: GroupSpec) -> dict[str, Assignment]:
-    """Returns the partitions of each member."""
+    """Returns the target assignment of each member: of each topic, neighbouring partitions."""
     instance_ids = {member_id: member.instance_id for member_id, member in group.members.items()}
     in_order = sorted(instance_ids, key=lambda one: (instance_ids[one] is None, instance_ids[one] or one))
     given: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in in_order}
@@ -69,7 +69,7 @@ def _runs(partition_count: int, readers: int) -> list[range]:
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
-    """Returns the partitions of each member."""
+    """Returns the target assignment of each member: equal numbers, and as few moved partitions as possible."""
     if not group.members:
         return {}
     subscriptions = {member.topic_ids for member in group.members.values()}
@@ -79,7 +79,7 @@ def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
 
 
 def _kept(group: GroupSpec) -> dict[str, list[TopicIdPartition]]:
-    """Returns what each member had and still reads, in order; the first of two owners keeps a partition."""
+    """Returns the partitions that each member had and still reads, sorted; of two owners the first keeps one."""
     seen: set[TopicIdPartition] = set()
     kept = {}
     for member_id in sorted(group.members):
@@ -112,7 +112,7 @@ def _free(group: GroupSpec, shares: Iterable[list[TopicIdPartition]]) -> Iterato
 
 
 class _Balance:
-    """The shares of members that read different topics, while they are made equal."""
+    """Balances the numbers of partitions between members that read different topics."""
 
     def __init__(self, group: GroupSpec, kept: dict[str, list[TopicIdPartition]]) -> None:
         self._group = group
@@ -127,7 +127,7 @@ class _Balance:
                 self._readers[topic_id].append(member_id)
 
     def shares(self) -> dict[str, list[TopicIdPartition]]:
-        """Gives out all partitions, balances them and returns each member's share."""
+        """Gives all partitions to members, evens out their numbers, and returns each member's partitions."""
         self._give_out()
         self._level()
         shares: dict[str, list[TopicIdPartition]] = {member_id: [] for member_id in self._load}
@@ -150,7 +150,7 @@ class _Balance:
             poorest_first.sort(key=lambda one: (self._load[one], one))
 
     def _shift_towards(self, poor: str) -> bool:
-        """Moves a partition along the shortest chain from a member with two more; returns whether there is one."""
+        """Moves a partition to `poor`, if need be by others, from a member with two more; returns whether one has."""
         came_from: dict[str, tuple[str, UUID]] = {}
         queue = deque((poor,))
         while queue:

@@ -66,7 +66,7 @@ NO_TOPICS = 0
 
 
 def group_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
-    """Returns the hash, as a signed number, of those of the topics that exist."""
+    """Returns the hash (XXH3, signed 64 bits) of those of the topics that exist, 0 without any."""
     topics = [image.topics[name] for name in sorted(set(topic_names) & image.topics.keys())]
     if not topics:
         return NO_TOPICS
@@ -74,7 +74,7 @@ def group_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
 
 
 def topic_hash(topic: TopicInfo, brokers: Mapping[int, BrokerInfo]) -> int:
-    """Returns the hash, as an unsigned number, of a topic's id, name, partitions and their racks."""
+    """Returns the hash (XXH3, unsigned 64 bits) of a topic's id, name, partitions and their racks."""
     high, low = divmod(topic.topic_id.int, 1 << 64)
     parts = [FORMAT, HALF.pack(high), HALF.pack(low), _string(topic.name), INT32.pack(len(topic.partitions))]
     for partition in topic.partitions:
@@ -97,7 +97,7 @@ def _signed(value: int) -> int:
 
 
 def new_targets(state: GroupState, topics: Mapping[str, TopicInfo], assignor: str) -> dict[str, Assignment]:
-    """Returns the target of each member, out of those topics that exist."""
+    """Returns the target assignment of each member that the assignor makes, from the subscribed topics that exist."""
     read = [topics[name] for name in state.topic_names() & topics.keys()]
     group = GroupSpec(
         members={member_id: _spec(state, member, topics) for member_id, member in state.members.items()},
@@ -121,7 +121,7 @@ IsTaken = Callable[[TopicIdPartition], bool]
 def reconcile(
     current: CurrentAssignment, target_epoch: int, target: Assignment, is_taken: IsTaken, owned: Assignment | None
 ) -> CurrentAssignment:
-    """Returns the current assignment that follows for a member; the same one where it can't move on.
+    """Returns a member's next current assignment on its way to the target; `current` itself where it can't move on.
 
     Args:
         current: the current assignment.
@@ -175,10 +175,10 @@ NO_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """What a change may know besides the group: its configuration, the cluster and the time.
+    """What a decision may know besides the group: its configuration, the cluster and the time.
 
-    `may_describe` says which topics the member may describe whose heartbeat makes the change. It is None where no
-    heartbeat makes the change: then no pattern is resolved.
+    `may_describe` says which topics the member may describe whose heartbeat is decided. It is None for other events:
+    then no pattern is matched with topics.
     """
 
     config: ConsumerGroupConfig
@@ -188,7 +188,7 @@ class DecisionContext:
 
 
 class Change:
-    """A change in the making. `state` is the group with all `records` replayed."""
+    """A change of a group before it is stored: the `records` to append, and the `state` that they lead to."""
 
     def __init__(self, state: GroupState, context: DecisionContext) -> None:
         self.state = state
@@ -196,7 +196,7 @@ class Change:
         self.context = context
 
     def put(self, kind: Kind, name: str, value: Value | None) -> None:
-        """Adds a record and replays it into the state."""
+        """Adds a record, a tombstone for None, and applies it to the state."""
         if not self.records:  # most heartbeats change nothing
             self.state = self.state.copy()
         record = GroupRecord(Key(kind, self.state.group_id, name), value)
@@ -204,7 +204,7 @@ class Change:
         self.state.replay(record)
 
     def set_metadata(self, member: Member, metadata: MemberMetadata) -> bool:
-        """Takes what a member says about itself; returns whether its subscription has changed."""
+        """Stores what a member says about itself; returns whether its subscription has changed."""
         if member.member_id in self.state.members and member.metadata == metadata:
             return False
         self.put(Kind.MEMBER, member.member_id, metadata)
@@ -213,7 +213,7 @@ class Change:
         return (before.topic_names, before.topic_regex or "") != (metadata.topic_names, metadata.topic_regex or "")
 
     def rebalance_if(self, subscription_changed: bool) -> None:
-        """Begins an epoch, with its target, where the subscription has changed, or the topics that it stands for."""
+        """Begins a group epoch, with a target assignment, if the subscription or its topics have changed."""
         self._refresh_patterns()
         metadata_hash = self._metadata_hash(subscription_changed=subscription_changed)
         is_new = not self.state.epoch  # members are never told epoch 0, which is that of joining
@@ -222,7 +222,7 @@ class Change:
         self._update_target()
 
     def reconcile(self, member_id: str, owned: Assignment | None) -> None:
-        """Moves a member as far towards its target as it can go now."""
+        """Moves a member as far towards its target assignment as it can go now (`reconcile`)."""
         state = self.state
         before = state.members[member_id].current
         target = state.targets.get(member_id, NOTHING)
@@ -231,14 +231,14 @@ class Change:
             self.put(Kind.CURRENT, member_id, after)
 
     def remove(self, *member_ids: str) -> None:
-        """Removes members and begins an epoch; its target is made with the next heartbeat of another member."""
+        """Removes members and begins a group epoch; another member's next heartbeat makes its target assignment."""
         for member_id in member_ids:
             self._delete(member_id)
         self._drop_unused_patterns()
         self._next_epoch(self._metadata_hash(subscription_changed=True))
 
     def replace_static(self, old: Member, new_id: str) -> Member:
-        """Gives a static member that has come back under another id the place and the partitions that it had."""
+        """Gives the place and the partitions of a static member to its new id, under which it came back."""
         target = self.state.targets.get(old.member_id, NOTHING)
         self._delete(old.member_id)
         self.put(Kind.MEMBER, new_id, old.metadata)
@@ -247,7 +247,7 @@ class Change:
         return self.state.members[new_id]
 
     def _metadata_hash(self, *, subscription_changed: bool) -> int:
-        """Returns the hash of the group's topics; it is computed only where it may have changed."""
+        """Returns the hash of the group's topics (`group_hash`), computed only where it may have changed."""
         state, image = self.state, self.context.image
         if state.compared_with is image and not subscription_changed:
             return state.metadata_hash
@@ -295,7 +295,7 @@ class Change:
         self.state.patterns_resolved_ms = self.context.now_ms
 
     def _patterns_are_due(self) -> bool:
-        """Returns whether patterns are to be matched again.
+        """Returns whether the members' topic patterns are to be matched with the topics again.
 
         They are when the cluster has changed, but ten seconds after the last time at the earliest; otherwise when the
         configured interval has passed.
@@ -315,7 +315,7 @@ class Change:
         self.state.compared_with = None
 
     def _topics_of(self, pattern: str) -> frozenset[str]:
-        """Returns the topics that a pattern stands for: those that the member which makes the change may describe."""
+        """Returns the topics that match a pattern and that the member whose heartbeat is decided may describe."""
         may_describe = self.context.may_describe
         assert may_describe is not None, "there is a heartbeat"
         return frozenset(filter(may_describe, matching(pattern, self.context.image.topics)))

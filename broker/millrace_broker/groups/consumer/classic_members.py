@@ -58,7 +58,7 @@ Partitions = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics that a member reads and the partitions that it owns; only its assignor understands the user data."""
+    """The topics that a classic member reads, and the partitions it owns; only its assignor reads the user data."""
 
     version: int
     topic_names: frozenset[str]
@@ -68,7 +68,7 @@ class Subscription:
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """Returns the subscription; raises CorruptRecordError for other bytes."""
+    """Returns the subscription in a ConsumerProtocolSubscription; raises CorruptRecordError for other bytes."""
     decoder = Decoder(data)
     version = decoder.int16()
     topics = frozenset(decoder.string() for _ in range(decoder.array_length()))
@@ -85,7 +85,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def subscription_version(data: bytes) -> int:
-    """Returns the version of a subscription; 0, which every client reads, where the bytes are no subscription."""
+    """Returns the version of a subscription, or 0, which every client can read, where the bytes are none."""
     try:
         return read_subscription(data).version
     except CorruptRecordError:
@@ -93,7 +93,7 @@ def subscription_version(data: bytes) -> int:
 
 
 def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:
-    """Returns partitions by topic and user data, `({}, None)` for no bytes; raises CorruptRecordError for others."""
+    """Returns (partitions by topic, user data), `({}, None)` for no bytes; raises CorruptRecordError for others."""
     if not data:
         return {}, None
     decoder = Decoder(data)
@@ -102,7 +102,7 @@ def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:
 
 
 def write_assignment(partitions: Partitions, version: int) -> bytes:
-    """Returns an assignment in the form that a member with a subscription of this version reads."""
+    """Returns a ConsumerProtocolAssignment that a member with a subscription of this version can read."""
     out = Encoder(flexible=False)
     out.int16(min(version, NEWEST_VERSION))
     out.array_length(len(partitions))
@@ -129,7 +129,7 @@ def _nullable_bytes(decoder: Decoder) -> bytes | None:
 
 
 def join(change: Change, request: Join, member_id: str) -> JoinResult:
-    """Lets a classic member join, or join again to learn of a change."""
+    """Lets a classic member join, or join again to learn of a change; raises a GroupError where it may not."""
     if not fits(member_id):
         raise UnknownMemberIdError(f"the member id has more than {MAX_STRING_BYTES} bytes")
     check_size(change, member_id)
@@ -159,7 +159,7 @@ def join(change: Change, request: Join, member_id: str) -> JoinResult:
 
 
 def sync(state: GroupState, request: Sync, image: MetadataImage) -> SyncResult:
-    """Returns what is assigned to a classic member now, or REBALANCE_IN_PROGRESS where it has to join again."""
+    """Returns a classic member's current assignment, or REBALANCE_IN_PROGRESS where it has to join again."""
     member = classic_member(state, request.member_id, request.instance_id)
     _check_generation(member, request.generation)
     metadata = member.metadata.classic
@@ -178,7 +178,7 @@ def sync(state: GroupState, request: Sync, image: MetadataImage) -> SyncResult:
 
 
 def must_rejoin(state: GroupState, member: Member) -> bool:
-    """Returns whether a classic member has partitions to give back or to fetch."""
+    """Returns whether a classic member has to join again, to give partitions back or to get some."""
     return (
         member.current.epoch < state.epoch
         or member.current.state is MemberState.UNREVOKED_PARTITIONS
@@ -187,14 +187,14 @@ def must_rejoin(state: GroupState, member: Member) -> bool:
 
 
 def check_heartbeat(state: GroupState, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """Returns the classic member that sends a Heartbeat; raises a GroupError where there is none, or it is fenced."""
+    """Returns the classic member that sends a Heartbeat; raises a GroupError where it is none or is fenced."""
     member = classic_member(state, member_id, instance_id)
     _check_generation(member, generation)
     return member
 
 
 def leavers(state: GroupState, leaving: Sequence[Leaving]) -> list[str | ErrorCode]:
-    """Returns, for each member that LeaveGroup names, its id or the error."""
+    """Returns, for each member that LeaveGroup names, its member id, or the error."""
     found: list[str | ErrorCode] = []
     for one in leaving:
         try:
@@ -205,21 +205,21 @@ def leavers(state: GroupState, leaving: Sequence[Leaving]) -> list[str | ErrorCo
 
 
 def by_id(partitions: Partitions, image: MetadataImage) -> Assignment:
-    """Returns the partitions of those topics that exist, by topic id."""
+    """Returns these partitions by topic id, without topics that don't exist."""
     return assignment_of(
         {image.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in image.topics}
     )
 
 
 def by_name(assignment: Assignment, image: MetadataImage) -> Partitions:
-    """Returns the partitions of those topics that exist, by topic name."""
+    """Returns these partitions by topic name, without topics that don't exist."""
     topics = by_topic(assignment)
     names = {topic.topic_id: topic.name for topic in image.topics.values() if topic.topic_id in topics}
     return {names[topic_id]: indexes for topic_id, indexes in topics.items() if topic_id in names}
 
 
 def classic_member(state: GroupState, member_id: str, instance_id: str | None) -> Member:
-    """Returns the member; raises a GroupError where there is none, it is fenced, or it uses the new protocol."""
+    """Returns the member with this id; raises a GroupError if there is none, it is fenced or uses the new protocol."""
     if instance_id is None:
         member = state.member(member_id)
     else:

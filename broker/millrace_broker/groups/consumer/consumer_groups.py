@@ -68,14 +68,14 @@ KEPT_CONFIGURATIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """What all consumer groups of a broker share: their configuration and the metadata image."""
+    """What all consumer groups of a broker share: the broker's configuration and the metadata image."""
 
     config: ConsumerGroupConfig
     classic_config: GroupConfig
     image: Callable[[], MetadataImage]
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
-        """Returns the timeouts of the group: its own where it has some, else the broker's."""
+        """Returns the settings of a group: its own where it has some, else the broker's."""
         own = self.image().group_configs.get(group_id)
         return _with_own(self.config, tuple(own.items())) if own else self.config
 
@@ -90,14 +90,14 @@ def _with_own(config: ConsumerGroupConfig, own: tuple[tuple[str, str], ...]) -> 
 
 
 class Pending(NamedTuple):
-    """An event whose records are being stored, and its outcome."""
+    """An event whose records are being stored, and what is to follow from it."""
 
     event: Event
     outcome: Changed | Succeeded
 
 
 class ConsumerGroup(ConsumerGroupFacts):
-    """One consumer group.
+    """One consumer group (KIP-848), which decides one event at a time; others wait while its records are being stored.
 
     Args:
         group_id: its name.
@@ -115,7 +115,7 @@ class ConsumerGroup(ConsumerGroupFacts):
     # Requests.
 
     def consumer_heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
-        """Handles ConsumerGroupHeartbeat, which was checked and has a member id."""
+        """Handles a ConsumerGroupHeartbeat that was checked and has a member id; the response goes to the ticket."""
         return self._in_turn(HeartbeatEvent(request, ticket), now_ms)
 
     def join(self, join: Join, now_ms: int) -> Effects:
@@ -123,45 +123,45 @@ class ConsumerGroup(ConsumerGroupFacts):
         return self._in_turn(join, now_ms)
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
-        """Handles SyncGroup of a member that uses the classic protocol."""
+        """Handles a classic member's SyncGroup; returns its response, and the member's timers, as effects."""
         return respond_sync(self._situation(now_ms, None), sync)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Handles Heartbeat of a member that uses the classic protocol."""
+        """Handles a classic member's Heartbeat; returns the error or NONE, and the member's timers."""
         return respond_heartbeat(self.state, self._context.config_of(self.group_id), member_id, instance_id, generation)
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
-        """Handles LeaveGroup; returns an error for each member that it names."""
+        """Handles LeaveGroup of classic members; returns an error or NONE for each member that it names."""
         found = leavers(self.state, leaving)
         member_ids = tuple(one for one in found if not isinstance(one, ErrorCode))
         errors = [one if isinstance(one, ErrorCode) else ErrorCode.NONE for one in found]
         return errors, self._in_turn(Leave(member_ids), now_ms) if member_ids else []
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
-        """Removes the member whose timer has run out, unless it has done meanwhile what the timer waited for."""
+        """Removes the member whose timer has run out, unless it has done meanwhile what the timer demands."""
         assert isinstance(timer, Timer)
         return self._in_turn(Expired(timer), now_ms)
 
     # The shard.
 
     def committed(self, committer: Committer, now_ms: int) -> Effects:  # noqa: ARG002  # only heartbeats count
-        """Does nothing: only heartbeats are signs of life."""
+        """Does nothing: only heartbeats keep a member's session."""
         return []
 
     def loaded(self, now_ms: int) -> Effects:  # noqa: ARG002
-        """Begins every session from the start."""
+        """Starts the timers of all members."""
         self._is_new = False
         config = self._context.config_of(self.group_id)
         return [effect for member in self.state.members.values() for effect in timers_of(member, config)]
 
     def unloaded(self, error: ErrorCode) -> Effects:
-        """Refuses all events that wait, and cancels the timers."""
+        """Answers all events that wait with the error, and cancels the timers."""
         responses = [effect for event in self._waiting for effect in refuse(event, error)]
         self._waiting.clear()
         return responses + [effect for member_id in self.state.members for effect in cancelled_timers(member_id)]
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """Applies the outcome whose records are stored, or gives it up; then decides the events that wait."""
+        """Adopts the state whose records are replicated, or drops it on an error; then decides waiting events."""
         assert isinstance(outcome, Pending)
         self.is_storing = False
         effects = self._given_up(outcome.event, error, now_ms) if error else self._applied(outcome.outcome, now_ms)
@@ -223,7 +223,7 @@ def _succession(outcome: Succeeded, now_ms: int) -> Succession:
 
 
 class ConsumerGroups:
-    """Makes consumer groups, and finds them.
+    """Handles ConsumerGroupHeartbeat, makes and finds consumer groups, and replays their records.
 
     Args:
         config: the properties of the consumer group protocol.
@@ -239,7 +239,7 @@ class ConsumerGroups:
 
     @property
     def replayers(self) -> dict[int, Replay]:
-        """The functions that read the records of consumer groups, by the version of their keys."""
+        """The functions that replay the records of consumer groups, by the version of their keys."""
         return dict.fromkeys(Kind, self._replay)
 
     def heartbeat(self, coordinator: GroupCoordinator, request: Heartbeat, ticket: Ticket) -> None:
@@ -260,7 +260,7 @@ class ConsumerGroups:
         shard.perform(group, effects)
 
     def find(self, coordinator: GroupCoordinator, group_id: str) -> ConsumerGroup:
-        """Returns the group; raises GroupIdNotFoundError where there is none, or it is of another type."""
+        """Returns the consumer group with this id; raises GroupIdNotFoundError where there is none."""
         group = coordinator.shard(group_id).groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             raise _not_found(group_id, group)

@@ -102,7 +102,7 @@ def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
 
 
 def upgrade(change: Change, group: ClassicGroup) -> None:
-    """Writes the members of a classic group into a new consumer group."""
+    """Writes a classic group's members into a new consumer group; raises GroupIdNotFoundError if they don't fit."""
     try:
         members = [_upgraded(member, group, change.context.image) for member in group.members]
     except CorruptRecordError as error:
@@ -145,7 +145,7 @@ def _upgraded(member: ClassicMember, group: ClassicGroup, image: MetadataImage) 
 
 
 def may_downgrade(before: GroupState, after: Collection[Member], config: ConsumerGroupConfig, largest: int) -> bool:
-    """Returns whether a consumer group becomes a classic one, which `largest` members fit into."""
+    """Returns whether a group becomes classic: its last KIP-848 member left; policy and `largest` size allow it."""
     return (
         bool(after)
         and all(member.metadata.classic is not None for member in after)
@@ -158,7 +158,7 @@ def may_downgrade(before: GroupState, after: Collection[Member], config: Consume
 def downgraded_group(
     state: GroupState, members: Sequence[Member], image: MetadataImage, config: GroupConfig, now_ms: int
 ) -> ClassicGroup:
-    """Returns the classic group of these members, each with what is assigned to it now."""
+    """Returns the classic group of these members, with their current assignments and the group epoch as generation."""
     protocol = _common_protocol(members)
     kept = StoredGroup(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -180,7 +180,7 @@ def downgraded_group(
 
 
 def _common_protocol(members: Sequence[Member]) -> str:
-    """Returns the first protocol of the first member that all members have."""
+    """Returns the first member's first protocol that all members support, or else its first."""
     offers = [[one.name for one in member.metadata.classic.protocols] for member in members if member.metadata.classic]
     return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])
 
@@ -204,7 +204,7 @@ def _stored_member(member: Member, protocol: str, image: MetadataImage) -> Store
 
 
 class Situation(NamedTuple):
-    """What a decision goes by: the group as it is stored, and the context of the decision.
+    """What a decision is based on: the stored state of the group, the configurations, the cluster and the time.
 
     `predecessor` is the classic group that this one is about to replace.
     """
@@ -216,18 +216,18 @@ class Situation(NamedTuple):
 
     @property
     def config(self) -> ConsumerGroupConfig:
-        """The properties that the group obeys."""
+        """The properties of consumer groups that hold for this group."""
         return self.context.config
 
 
 class Unchanged(NamedTuple):
-    """Effects without a change of what is stored."""
+    """An outcome that stores nothing: its effects are performed at once."""
 
     effects: Sequence[Effect] = ()
 
 
 class Changed(NamedTuple):
-    """Records, and the state and the effects that follow from them."""
+    """An outcome that stores records; then the group takes the state, and the effects are performed."""
 
     records: tuple[Record, ...]
     state: GroupState
@@ -235,7 +235,10 @@ class Changed(NamedTuple):
 
 
 class Succeeded(NamedTuple):
-    """Records that write a classic group in this one's place, and what happens to it first."""
+    """An outcome that stores records by which a classic group, `successor`, replaces this one.
+
+    Once they are stored, the effects are performed, and the successor rebalances or gets `join`.
+    """
 
     records: tuple[Record, ...]
     successor: ClassicGroup
@@ -248,12 +251,12 @@ Outcome = Unchanged | Changed | Succeeded
 
 
 def decide(situation: Situation, event: Event) -> Outcome:
-    """Returns what follows from an event."""
+    """Returns the outcome of an event."""
     return DECISIONS[type(event), bool(situation.state.members)](situation, event)
 
 
 def refuse(event: Event, error: ErrorCode) -> Effects:
-    """Refuses an event that is not decided, as the group is no longer here, or whose records were not stored."""
+    """Answers the request of an event with an error, as it can't be decided here or its records were not stored."""
     match event:
         case HeartbeatEvent(_, ticket):
             # REBALANCE_IN_PROGRESS is an error of the classic protocol; this one makes the client ask again too.
@@ -266,14 +269,14 @@ def refuse(event: Event, error: ErrorCode) -> Effects:
 
 
 def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
-    """Returns what follows where the records of an event were not stored: a member that was to be removed stays."""
+    """Returns the effects after the records of an event could not be stored: a member to be removed stays."""
     if isinstance(event, Expired) and event.timer.member_id in situation.state.members:
         return timers_of(situation.state.members[event.timer.member_id], situation.config)
     return refuse(event, error)
 
 
 def respond_sync(situation: Situation, request: Sync) -> Effects:
-    """Returns the response to SyncGroup, and what it means for the member's timers."""
+    """Returns the response to a classic member's SyncGroup, and its timers that are set or cancelled."""
     try:
         result = classic_members.sync(situation.state, request, situation.context.image)
     except GroupError as error:
@@ -287,7 +290,7 @@ def respond_sync(situation: Situation, request: Sync) -> Effects:
 def respond_heartbeat(
     state: GroupState, config: ConsumerGroupConfig, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ErrorCode, Effects]:
-    """Returns the response to Heartbeat: REBALANCE_IN_PROGRESS where the member has to join again."""
+    """Returns the error to answer a classic member's Heartbeat: REBALANCE_IN_PROGRESS if it has to join again."""
     try:
         member = classic_members.check_heartbeat(state, member_id, instance_id, generation)
     except GroupError as error:
@@ -334,7 +337,7 @@ def _join_classic(situation: Situation, request: Join) -> Outcome:
 
 
 def _become_classic(situation: Situation, request: Join) -> Outcome:
-    """Replaces the group, which has no members, by a classic one with the same offsets."""
+    """Replaces the group, which has no members, by a classic group, which then handles this JoinGroup."""
     if request.member_id != UNKNOWN_MEMBER:
         return Unchanged(refuse(request, ErrorCode.UNKNOWN_MEMBER_ID))
     state = situation.state
@@ -363,7 +366,7 @@ def _remove(situation: Situation, member_ids: Sequence[str]) -> Outcome:
 
 
 def _settled(situation: Situation, change: Change, effects: Effects) -> Outcome:
-    """Ends a change by which members have left: where only classic ones remain, the group becomes a classic group."""
+    """Returns the outcome of a change by which members have left; if only classic ones remain, a classic group."""
     if _may_downgrade(situation, change):
         return _downgraded(situation, situation.state, change, effects, rebalances=True)
     return _changed(situation, change, effects)
@@ -391,7 +394,7 @@ def _begin(situation: Situation) -> Change:
 
 
 def _changed(situation: Situation, change: Change, effects: Effects) -> Outcome:
-    """Ends a change: returns its records, and the timers of the members that it concerns."""
+    """Returns the outcome of a change: its records, and the timers of the members that it affects."""
     if not change.records:
         return Unchanged(effects)
     predecessor, members = situation.predecessor, change.state.members

@@ -45,21 +45,21 @@ class TimerKind(StrEnum):
 
 
 class Timer(NamedTuple):
-    """One timer of a member."""
+    """The key of a member's timer."""
 
     kind: TimerKind
     member_id: str
 
 
 def session_timer(member: Member, config: ConsumerGroupConfig) -> SetTimer:
-    """Starts a member's session from zero; a classic member has chosen the timeout itself."""
+    """Returns the effect that restarts a member's session; a classic member has chosen the timeout itself."""
     classic = member.metadata.classic
     timeout_ms = config.group_consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
     return SetTimer(Timer(TimerKind.SESSION, member.member_id), timeout_ms)
 
 
 def rebalance_timer(member: Member) -> Effects:
-    """Starts the timer of a member that has partitions to give back, and cancels that of another."""
+    """Starts the rebalance timer of a member that has partitions to give back; cancels it for another member."""
     if member.metadata.classic is not None:
         return []  # it has `join` and `sync` instead
     timer = Timer(TimerKind.REBALANCE, member.member_id)
@@ -69,17 +69,17 @@ def rebalance_timer(member: Member) -> Effects:
 
 
 def timers_of(member: Member, config: ConsumerGroupConfig) -> Effects:
-    """Starts the timers of a member that is known from the log, or is not removed after all."""
+    """Starts the timers of a member that was loaded from the log, or whose removal could not be stored."""
     return [session_timer(member, config), *rebalance_timer(member)]
 
 
 def join_timer(member: Member) -> SetTimer:
-    """Starts the time within which a classic member has to join again, unless it was told before."""
+    """Starts the time within which a classic member has to join again, unless it runs already."""
     return SetTimer(Timer(TimerKind.JOIN, member.member_id), member.metadata.rebalance_timeout_ms, restarts=False)
 
 
 def timers_after_join(member: Member, config: ConsumerGroupConfig, sync_timeout_ms: int) -> Effects:
-    """Ends the wait for a classic member's JoinGroup and begins that for its SyncGroup."""
+    """Ends the time for a classic member's JoinGroup, and begins that for its SyncGroup."""
     return [
         CancelTimer(Timer(TimerKind.JOIN, member.member_id)),
         SetTimer(Timer(TimerKind.SYNC, member.member_id), sync_timeout_ms),
@@ -88,7 +88,7 @@ def timers_after_join(member: Member, config: ConsumerGroupConfig, sync_timeout_
 
 
 def timers_after_sync(member: Member, config: ConsumerGroupConfig) -> Effects:
-    """Ends the wait for a classic member's SyncGroup."""
+    """Ends the time for a classic member's SyncGroup, and restarts its session."""
     return [CancelTimer(Timer(TimerKind.SYNC, member.member_id)), session_timer(member, config)]
 
 
@@ -102,7 +102,7 @@ NOT_SAID = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """ConsumerGroupHeartbeat. None, or -1 for the timeout, means that nothing has changed.
+    """The request ConsumerGroupHeartbeat. None, or -1 for the timeout, means that nothing has changed.
 
     `may_describe` says which topics the member may describe.
     """
@@ -124,19 +124,19 @@ class Heartbeat:
 
     @property
     def leaves(self) -> bool:
-        """Whether the member leaves, for good or for a while."""
+        """Whether the member leaves, for good or (static, epoch -2) for a while."""
         return self.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH)
 
     @property
     def says_everything(self) -> bool:
-        """Whether the response has to say everything as well: on joining, and after an error."""
+        """Whether the request has all fields, on joining or after an error, so that the response must, too."""
         return self.member_epoch == JOINING_EPOCH or (
             self.rebalance_timeout_ms != NOT_SAID and self.topic_names is not None and self.owned is not None
         )
 
 
 class HeartbeatResponse(NamedTuple):
-    """The response to a heartbeat that is accepted. No assignment means that it has not changed."""
+    """The response to an accepted heartbeat; without an assignment that has not changed."""
 
     member_id: str
     member_epoch: int
@@ -145,27 +145,27 @@ class HeartbeatResponse(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The response to a heartbeat that is refused."""
+    """The error response to a heartbeat."""
 
     error: ErrorCode
     message: str | None = None
 
 
 class HeartbeatEvent(NamedTuple):
-    """A heartbeat that was checked and has a member id; the response goes to the ticket."""
+    """A checked heartbeat with a member id, and the ticket that gets the response."""
 
     request: Heartbeat
     ticket: Ticket
 
 
 class Leave(NamedTuple):
-    """Members that LeaveGroup names."""
+    """The classic members that a LeaveGroup removes."""
 
     member_ids: tuple[str, ...]
 
 
 class Expired(NamedTuple):
-    """A timer that has run out."""
+    """The event that a member's timer has run out."""
 
     timer: Timer
 

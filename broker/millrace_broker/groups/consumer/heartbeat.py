@@ -41,7 +41,7 @@ FIRST_VERSION_WITH_CLIENTS_MEMBER_ID = 1
 
 
 def check_heartbeat(request: Heartbeat, config: ConsumerGroupConfig) -> None:
-    """Checks what can be seen by the request alone.
+    """Checks the fields of a heartbeat, without regard to the group.
 
     Raises:
         InvalidGroupRequestError: a field is missing, empty, too long or out of place.
@@ -128,7 +128,7 @@ def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatRe
 def leave(change: Change, request: Heartbeat) -> HeartbeatResponse:
     """Lets a member leave and returns the response.
 
-    A static one may leave for a while: its partitions are kept for it as long as its session lasts.
+    A static member may leave for a while: its partitions are kept for it as long as its session lasts.
     """
     state = change.state
     if request.instance_id is None:
@@ -144,7 +144,7 @@ def leave(change: Change, request: Heartbeat) -> HeartbeatResponse:
 
 
 def known_static_member(change: Change, instance_id: str, member_id: str) -> Member:
-    """Returns the member with an instance id; raises a GroupError where there is none, or it has another member id."""
+    """Returns the member with an instance id; raises a GroupError where there is none, or its member id is another."""
     member = change.state.static_member(instance_id)
     if member is None:
         raise UnknownMemberIdError(f"no member of group {change.state.group_id} has the instance id {instance_id}")
@@ -156,7 +156,7 @@ def known_static_member(change: Change, instance_id: str, member_id: str) -> Mem
 
 
 def check_size(change: Change, member_id: str) -> None:
-    """Raises GroupMaxSizeReachedError where the group has no room for another member."""
+    """Raises GroupMaxSizeReachedError where the group has `group.consumer.max.size` members without this one."""
     largest = change.context.config.group_consumer_max_size
     if len(change.state.members) >= largest and member_id not in change.state.members:
         raise GroupMaxSizeReachedError(f"group {change.state.group_id} is full: it may have at most {largest} members")

@@ -37,7 +37,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def matching(pattern: str, topic_names: Iterable[str]) -> frozenset[str]:
-    """Returns the topics whose whole name matches."""
+    """Returns the topics whose whole name matches a regular expression in RE2's syntax."""
     found = _compiled(pattern)
     return frozenset(name for name in topic_names if found.fullmatch(name))
 
@@ -78,7 +78,7 @@ class ClassicProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """What a member that uses the classic protocol says about itself beyond the rest."""
+    """What a member that uses the classic protocol says beside `MemberMetadata`."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
@@ -86,7 +86,7 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """What a member has said about itself. -1 is a timeout that was not given, "" no pattern, as is None."""
+    """What a member has said about itself; -1 is a timeout that it did not give, "" or None no pattern."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -101,7 +101,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has been told to own, and what it has still to give back."""
+    """What a member has been told to own, and what it still has to give back, with its member epoch."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
@@ -116,7 +116,7 @@ class CurrentAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a group."""
+    """One member of a consumer group."""
 
     member_id: str
     metadata: MemberMetadata = MemberMetadata()
@@ -124,16 +124,16 @@ class Member:
 
 
 def in_order(one: TopicIdPartition) -> tuple[int, int]:
-    """Returns the key to sort by; ids are compared as numbers, which is quicker."""
+    """Returns a partition's key for sorting; topic ids are compared as numbers, which is quicker."""
     return (one.topic_id.int, one.partition)
 
 
 def by_topic(assignment: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """Returns the partitions of each topic, both in order."""
+    """Returns the partition numbers of each topic, both sorted."""
     topics = groupby(sorted(assignment, key=in_order), key=lambda one: one.topic_id)
     return {topic_id: [one.partition for one in partitions] for topic_id, partitions in topics}
 
 
 def assignment_of(partitions: Mapping[UUID, Iterable[int]]) -> Assignment:
-    """Returns the assignment of these partitions, which are given by topic."""
+    """Returns the assignment with these partitions, given as numbers by topic id."""
     return frozenset(TopicIdPartition(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes)

@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 
 
 class FlexibleDecoder(Decoder):
-    """A position in a record's value. Reading raises CorruptRecordError where the value is cut short or impossible."""
+    """A decoder of a record's value. Reading raises CorruptRecordError where the value is cut short or impossible."""
 
     __slots__ = ()
 
@@ -48,15 +48,15 @@ class FlexibleDecoder(Decoder):
         return int.from_bytes(self._take(1), signed=True)
 
     def uuid(self) -> UUID:
-        """Reads sixteen bytes as an id."""
+        """Reads sixteen bytes as a UUID."""
         return UUID(bytes=bytes(self._take(16)))
 
     def array(self, item: Callable[[], Item]) -> list[Item]:
-        """Reads an array of what `item` reads."""
+        """Reads an array, each of its items by `item`."""
         return [item() for _ in range(self.array_length())]
 
     def structs(self, item: Callable[[], Item]) -> list[Item]:
-        """Reads an array of structs and skips their tagged fields."""
+        """Reads an array of structs, each by `item`, and skips their tagged fields."""
 
         def struct() -> Item:
             value = item()
@@ -66,7 +66,7 @@ class FlexibleDecoder(Decoder):
         return self.array(struct)
 
     def tagged(self) -> dict[int, bytes]:
-        """Reads the end of a struct: returns its optional fields by their tags."""
+        """Reads the tagged fields that end a struct; returns their bytes by tag."""
         fields = {}
         for _ in range(self.unsigned_varint()):
             tag = self.unsigned_varint()
@@ -80,7 +80,7 @@ CLASSIC_METADATA_TAG = 0
 
 
 class Kind(IntEnum):
-    """What a record says; the number is the key's first field."""
+    """What a record of a consumer group says; the number is the key's version."""
 
     GROUP = 3
     PARTITIONS = 4
@@ -116,7 +116,7 @@ class TargetEpoch(NamedTuple):
 
 
 class TopicPartitions(NamedTuple):
-    """A topic as a group knew it; Kafka before 4.1 wrote it, this broker reads and deletes it."""
+    """A topic as a group knew it; Kafka before 4.1 wrote such records, this broker reads and deletes them."""
 
     topic_id: UUID
     name: str
@@ -125,7 +125,7 @@ class TopicPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegularExpression:
-    """The topics that matched, the version of the metadata that they were taken from, and the time."""
+    """The topics that matched a pattern, the version of the metadata that had them, and the time."""
 
     topic_names: frozenset[str]
     version: int
@@ -139,20 +139,20 @@ Value = (
 
 
 class GroupRecord(NamedTuple):
-    """One record; without a value it deletes the one of its key."""
+    """One record of a consumer group; None as its value is a tombstone."""
 
     key: Key
     value: Value | None
 
 
 def encoded(record: GroupRecord) -> Record:
-    """Returns the record as it is stored."""
+    """Returns the record with its key and value as bytes."""
     key, value = record
     return Record(encode_key(key), None if value is None else encode_value(key.kind, value))
 
 
 def encode_key(key: Key) -> bytes:
-    """Returns the bytes of a key."""
+    """Returns the bytes of a record's key, in Kafka's format."""
     out = Encoder(flexible=False)
     out.int16(key.kind)
     out.string(key.group_id)
@@ -162,7 +162,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes) -> Key | None:
-    """Returns the key, None where it is not of a consumer group; raises CorruptRecordError where it is cut short."""
+    """Returns the key, None for one of other kinds of records; raises CorruptRecordError where it is cut short."""
     decoder = Decoder(data)
     kind = decoder.int16()
     if kind not in tuple(Kind):
@@ -171,7 +171,7 @@ def decode_key(data: bytes) -> Key | None:
 
 
 def encode_value(kind: Kind, value: Value) -> bytes:
-    """Returns the bytes of a value."""
+    """Returns the bytes of a record's value of this kind, in Kafka's format."""
     out = Encoder(flexible=True)
     out.int16(VALUE_VERSION)
     _ENCODERS[kind](out, value)
@@ -179,7 +179,7 @@ def encode_value(kind: Kind, value: Value) -> bytes:
 
 
 def decode_value(kind: Kind, data: bytes) -> Value:
-    """Returns the value; raises CorruptRecordError where it can't be read or is of a newer version."""
+    """Returns a record's value of this kind; raises CorruptRecordError for other bytes and for a newer version."""
     decoder = FlexibleDecoder(data)
     version = decoder.int16()
     if version != VALUE_VERSION:
@@ -324,7 +324,7 @@ def _put_strings(out: Encoder, texts: Iterable[str]) -> None:
 
 
 def _put_tagged(out: Encoder, tag: int, data: bytes | None) -> None:
-    """Writes the end of a struct, with this optional field where there are data."""
+    """Writes the tagged fields that end a struct: this one, or none if `data` is None."""
     if data is None:
         out.no_tagged_fields()
     else:
@@ -343,7 +343,7 @@ _ENCODERS: Mapping[Kind, Callable[[Encoder, Any], None]] = {
 
 
 def _whole(fields: Callable[[FlexibleDecoder], Value]) -> Callable[[FlexibleDecoder], Value]:
-    """Returns the decoder of a struct whose optional fields are skipped."""
+    """Returns a decoder that reads the fields and skips the tagged fields behind them."""
 
     def decode(decoder: FlexibleDecoder) -> Value:
         value = fields(decoder)

@@ -41,7 +41,7 @@ FIRST_COMMIT_VERSION_WITH_EPOCH = 9
 
 
 class ConsumerGroupFacts:
-    """The stored state, and whether a change of it is being stored."""
+    """The stored state of a consumer group, what can be asked of it, and whether a change is being stored."""
 
     type = CONSUMER
     protocol_type = CONSUMER
@@ -63,11 +63,11 @@ class ConsumerGroupFacts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has no members, nor a change on its way that may bring one."""
+        """Whether the group has no members, and no change is being stored that may bring one."""
         return not self.state.members and not self.is_storing
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """Checks that a member is at its epoch and its client knows epochs; any client may commit to an empty group."""
+        """Returns NONE if the client is a member at its epoch and knows epochs, or the group is empty; or the error."""
         if committer.generation < 0 and self.is_empty:
             return ErrorCode.NONE
         member = self.state.members.get(committer.member_id)
@@ -83,7 +83,7 @@ class ConsumerGroupFacts:
         return ErrorCode.ILLEGAL_GENERATION if has_generations else ErrorCode.STALE_MEMBER_EPOCH
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks that a member is at its epoch; a client that gives no member id may always fetch."""
+        """Returns NONE if the client is a member at its epoch, or gives no member id; or the error."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member = self.state.members.get(member_id or "")
@@ -94,11 +94,11 @@ class ConsumerGroupFacts:
         return ErrorCode.STALE_MEMBER_EPOCH if member.metadata.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def check_delete(self) -> ErrorCode:
-        """Checks that the group is empty."""
+        """Returns NONE if the group is empty and so may be deleted, else the error."""
         return ErrorCode.NONE if self.is_empty else ErrorCode.NON_EMPTY_GROUP
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Allows it always; offsets of topics with a subscription are refused one by one."""
+        """Returns NONE: offsets of topics with a subscription are refused one by one."""
         return ErrorCode.NONE
 
     def is_subscribed(self, topic: str) -> bool:
@@ -106,11 +106,11 @@ class ConsumerGroupFacts:
         return topic in self.state.topic_names()
 
     def expiry_base_ms(self, offset: CommittedOffset) -> int | None:
-        """Returns the time of the commit."""
+        """Returns the time of the commit, from which an offset's retention counts."""
         return offset.commit_timestamp_ms
 
     def tombstones(self) -> list[Record]:
-        """Returns the records that remove the group."""
+        """Returns the tombstones by which the group is removed from the log."""
         return [encoded(record) for record in self.state.tombstones()]
 
 
@@ -119,7 +119,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class GroupState:
-    """One group. Only `replay` changes it, but for the images that its topics and patterns were last compared with."""
+    """The state of a consumer group; only `replay` changes it, except for what remembers the last comparisons."""
 
     group_id: str
     epoch: int = 0
@@ -137,7 +137,7 @@ class GroupState:
     patterns_resolved_ms: int = 0
 
     def copy(self) -> GroupState:
-        """Returns a state that can be changed while this one stays as it is."""
+        """Returns a state whose changes by `replay` leave this one as it is."""
         return replace(
             self,
             members=self.members.copy(),
@@ -148,7 +148,7 @@ class GroupState:
         )
 
     def replay(self, record: GroupRecord) -> None:
-        """Applies one record; one without a value deletes."""
+        """Applies one record; one without a value deletes what its key names."""
         key, value = record
         match key.kind:
             case Kind.GROUP:
@@ -185,7 +185,7 @@ class GroupState:
             raise UnknownMemberIdError(f"{member_id} is not a member of group {self.group_id}") from None
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """Returns the member with an instance id, or None."""
+        """Returns the member with an instance id; None without one."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
@@ -205,7 +205,7 @@ class GroupState:
         return min(asked, key=lambda name: (-asked[name], str(name)), default=None) or default
 
     def is_taken(self, one: TopicIdPartition) -> bool:
-        """Returns whether a member has a partition, or must still give it back."""
+        """Returns whether a member owns a partition, or must still give it back."""
         return one in self.owners
 
     def waits_for_others(self, member: Member) -> bool:
@@ -214,7 +214,7 @@ class GroupState:
         return any(self.owners.get(one, member.member_id) != member.member_id for one in missing)
 
     def tombstones(self) -> list[GroupRecord]:
-        """Returns the records that remove the group, in Kafka's order."""
+        """Returns the tombstones by which the group is removed from the log, in Kafka's order."""
         named = [
             *((Kind.CURRENT, member_id) for member_id in self.members),
             *((Kind.TARGET, member_id) for member_id in self.targets),

@@ -78,7 +78,7 @@ NEEDS = ("authorize", "authorize_by_resource_type", "take")
 
 
 class AclIndex:
-    """Finds the entries that decide about a resource, and the resources on which there is an entry."""
+    """Finds the entries that decide about a resource, and the names of resources that have given entries."""
 
     def __init__(self, acls: Acls) -> None:
         self._acls = acls
@@ -105,7 +105,7 @@ class AclIndex:
     def names_with(
         self, resource_type: ResourceType, pattern_type: PatternType, wanted: Iterable[Acl]
     ) -> frozenset[str]:
-        """Returns the names of the resources that have one of the entries."""
+        """Returns the names of the resources, of these two types, that have one of the wanted entries."""
         by_acl = self._names.get((resource_type, pattern_type), {})
         return frozenset(name for acl in wanted for name in by_acl.get(acl, ()))
 
@@ -113,7 +113,7 @@ class AclIndex:
 def matching(
     principal: str, host: str, operations: Collection[AclOperation], permission: PermissionType
 ) -> Iterator[Acl]:
-    """Yields the entries that are about a principal, its host and one of the operations."""
+    """Yields the entries that would allow, or deny, a principal on this host one of the operations."""
     for named in product((principal, EVERYONE), (host, EVERY_HOST), (*operations, AclOperation.ALL)):
         yield Acl(*named, permission)
 
@@ -134,7 +134,7 @@ class AclAuthorizer:
         self._kept: dict[Decision, bool] = {}
 
     def take(self, acls: Acls) -> None:
-        """Takes over all lists, and forgets the decisions by those before; the same object changes nothing."""
+        """Takes all access control lists, and forgets the decisions by former ones; the same object changes nothing."""
         if acls is not self._acls:
             self._acls, self._index = acls, AclIndex(acls)
             self._kept.clear()
@@ -204,7 +204,7 @@ def super_users(text: str) -> frozenset[Principal]:
 
 
 def _split(text: str) -> Iterable[str]:
-    """Returns the parts of a list as Java splits it: without those at the end that are empty."""
+    """Returns the parts of a list, split at semicolons as Java does it: without empty ones at the end."""
     return text.rstrip(";").split(";") if text.strip() else ()
 
 
@@ -216,7 +216,7 @@ def _principal(text: str) -> Principal:
 
 
 def configured_authorizer(config: BrokerConfig, properties: Mapping[str, str]) -> Authorizer | None:
-    """Returns the authorizer; None for a broker without access control. Raises InvalidConfigError."""
+    """Returns the authorizer that is configured; None without access control. Raises InvalidConfigError."""
     name = config.authorizer_class_name.strip()
     if name in ACLS:
         return AclAuthorizer(super_users(config.super_users), allows_if_no_acl=config.allow_everyone_if_no_acl_found)

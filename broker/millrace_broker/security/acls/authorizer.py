@@ -32,7 +32,7 @@ MAX_CHARACTERS = 256
 
 
 class AuditLog:
-    """Writes decisions; `now_ms` tells the time."""
+    """The log of who was allowed or denied what; `now_ms` returns the time in ms."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -55,7 +55,7 @@ class AuditLog:
         *,
         permitted: bool,
     ) -> None:
-        """Writes a decision, unless the same line has been written lately."""
+        """Writes a decision, unless the same line was written within WINDOW_MS; `request` is the API's name."""
         self._begin_again()
         line = (
             f"Principal = {_shown(str(session.principal))} is {'Allowed' if permitted else 'Denied'} "
@@ -89,7 +89,7 @@ def _shown(text: str) -> str:
 
 
 class Authorizer(Protocol):
-    """Says who may do what."""
+    """Decides which operations clients may do on which resources."""
 
     def authorize(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType, name: str
@@ -104,15 +104,15 @@ class Authorizer(Protocol):
         ...
 
     def take(self, acls: Acls) -> None:
-        """Takes over all access control lists of the cluster, at the start and after each change."""
+        """Takes all access control lists of the cluster, in place of the former ones; called after each change."""
         ...
 
 
 class PluggableAuthorizer(Protocol):
-    """What the class of `module:Class` has to be."""
+    """The class that `authorizer.class.name` gives as MODULE:CLASS; a call of it makes an authorizer."""
 
     def __call__(self, properties: Mapping[str, str]) -> Authorizer:
-        """Makes the authorizer with the properties that the broker was given."""
+        """Returns an authorizer, made with the properties that the broker was given."""
         ...
 
 

@@ -37,7 +37,7 @@ CheckToken = Callable[[str], Authenticated]
 
 
 class State(Enum):
-    """How far a connection has come."""
+    """How far the SASL login on a connection has come, as the table above says."""
 
     INITIAL = auto()
     VERSIONS_TOLD = auto()
@@ -58,7 +58,7 @@ ADMITTED: Mapping[State, tuple[ApiKey, ...]] = {
 
 
 class Authentication:
-    """One connection, and all of its authentications."""
+    """The SASL state of one connection: its first login, and the later ones that renew the session."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Authentication:
 
     @property
     def principal(self) -> Principal | None:
-        """Who has authenticated; None for nobody yet."""
+        """The principal of the client; None as long as it has not logged in."""
         return None if self.authenticated is None else Principal(USER, self.authenticated.user)
 
     @property
     def is_endless(self) -> bool:
-        """Whether every request is admitted for good."""
+        """Whether the client has logged in for good, so that every request is admitted from now on."""
         return self.state is State.COMPLETE and self._ends_ms is None
 
     def admit(self, api_key: int, version: int) -> None:
-        """Takes note of a request before it is read; raises IllegalSaslStateError for one that may not come now."""
+        """Checks a request by its header; raises IllegalSaslStateError for one that may not come in this state."""
         if self.state is State.COMPLETE:
             is_over = self._ends_ms is not None and self._clock.monotonic_ms() >= self._ends_ms
             if is_over and api_key != ApiKey.SASL_HANDSHAKE:
@@ -121,7 +121,7 @@ class Authentication:
         self.state = State.TOKENS if version >= FIRST_VERSION_WITH_HEADERS else State.BARE_TOKENS
 
     def authenticate(self, token: bytes) -> Challenge:
-        """Takes a token.
+        """Takes a token of the chosen mechanism, and returns the answer to it.
 
         Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
         """
@@ -165,7 +165,7 @@ class Authentication:
 def new_mechanism(
     name: str, security: ListenerSecurity, credentials: Credentials, check_token: CheckToken | None
 ) -> ServerMechanism:
-    """Returns a mechanism that the listener offers; `check_token` is needed for OAUTHBEARER."""
+    """Returns the server side of a mechanism; OAUTHBEARER needs `check_token`. Raises UnsupportedSaslMechanismError."""
     if name == PLAIN:
         return PlainServer(security.passwords)
     if name == OAUTHBEARER and check_token is not None:

@@ -33,7 +33,7 @@ class Keys(Protocol):
     """The public keys of those who sign tokens."""
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """Returns the key of an id; without an id the only key. None where there is no such key, as far as is known."""
+        """Returns the key with this id, or the only key for None; None where no such key is known."""
         ...
 
 
@@ -41,17 +41,17 @@ class NoKeys:
     """The keys of a listener that takes unsigned tokens."""
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:  # noqa: ARG002 -- there is none
-        """Returns None."""
+        """Returns None, as there is no key."""
         return None
 
 
 def token_check(rules: TokenRules, keys: Keys, clock: Clock) -> Callable[[str], Authenticated]:
-    """Returns what checks a token and says whose it is, or raises SaslAuthenticationError."""
+    """Returns a function that does what `check_token` does, at the time of its call."""
     return lambda token: check_token(token, rules, keys, clock.now_ms())
 
 
 def check_token(token: str, rules: TokenRules, keys: Keys, now_ms: int) -> Authenticated:
-    """Returns the user of a token, and when it expires.
+    """Returns the user that a token (JWT) names, and when the token expires.
 
     Raises SaslAuthenticationError, which says what is wrong with it.
     """

@@ -75,10 +75,10 @@ def users_of(configs: ClientConfigs) -> dict[str, Mapping[str, str]]:
 
 
 class Credentials:
-    """Looks users up, and delegation tokens, which prove themselves by SCRAM, too."""
+    """Finds the SCRAM credentials of users and of delegation tokens, with which clients log in by SCRAM, too."""
 
     def __init__(self, configs: Callable[[], ClientConfigs], find_token: FindToken = lambda *_: None) -> None:
-        """Takes what returns the newest properties of users, and what finds a token that is good now."""
+        """Takes what returns the newest client configurations, and what finds the login of a valid token by its id."""
         self._configs = configs
         self._find_token = find_token
         self._model = ScramCredential(
@@ -88,7 +88,7 @@ class Credentials:
         self._tables = {mechanism: self._table({}) for mechanism in SCRAM_HASHES}
 
     def find(self, mechanism: str, name: str, *, is_by_token: bool) -> Known:
-        """Returns what is known of a user, or of a token's id."""
+        """Returns the credential of a user or, with `is_by_token`, of a token id; a made-up one if it is unknown."""
         table = self._newest()[mechanism]
         made_up = table.unknown.credential(name)
         if is_by_token:
@@ -106,7 +106,7 @@ class Credentials:
         return self._tables
 
     def _table(self, known: Mapping[str, ScramCredential]) -> Table:
-        """Returns a table; an unknown user looks like the first one in the order of names."""
+        """Returns a table of credentials; made-up ones of unknown users look like that of the first user by name."""
         return Table(known, UnknownUsers(known[min(known)] if known else self._model))
 
 
@@ -145,7 +145,7 @@ Change = Deletion | Upsertion
 
 
 def by_user(changes: Sequence[Change]) -> dict[str, list[Change]]:
-    """Returns what is asked for each user, in the order of the request."""
+    """Returns the changes of each user, in the order of the request."""
     users: dict[str, list[Change]] = {}
     for one in each(changes):
         users.setdefault(one.user, []).append(one)
@@ -153,7 +153,7 @@ def by_user(changes: Sequence[Change]) -> dict[str, list[Change]]:
 
 
 def altered(config: Mapping[str, str], changes: Sequence[Change]) -> Mapping[str, str]:
-    """Returns a user's properties after the changes. A SecurityError says why none of them is made."""
+    """Returns a user's properties after all of the changes. Raises a SecurityError, and makes none, if one is wrong."""
     for one in each(changes):
         _check(one)
     if max(Counter(one.mechanism for one in changes).values()) > 1:

@@ -42,7 +42,7 @@ USER_OPTION = "user_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must have. Without `keys_url`, nobody needs to have signed it."""
+    """What an OAUTHBEARER token must have to be accepted. Without `keys_url`, it need not be signed."""
 
     keys_url: str | None
     issuer: str | None = None
@@ -57,7 +57,7 @@ class TokenRules:
 
 
 def token_rules(config: SaslConfig, options: Mapping[str, str]) -> TokenRules:
-    """Returns the rules; raises InvalidConfigError where a property is missing or wrong."""
+    """Returns the rules for OAUTHBEARER tokens; raises InvalidConfigError where a property is missing or wrong."""
     handler, keys_url = config.sasl_server_callback_handler_class, config.sasl_oauthbearer_jwks_endpoint_url
     if handler == UNSECURED_HANDLER:
         return _unsecured(options)
@@ -97,7 +97,7 @@ def _unsecured(options: Mapping[str, str]) -> TokenRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSecurity:
-    """How clients of one listener authenticate; passwords of PLAIN by user."""
+    """How clients of one listener authenticate by SASL; `passwords` are those of PLAIN, by user."""
 
     listener: str
     mechanisms: tuple[str, ...]
@@ -110,7 +110,7 @@ class ListenerSecurity:
 
 
 def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerSecurity:
-    """Returns what holds for a listener with SASL.
+    """Returns how clients authenticate on a listener with SASL; `properties` are those that hold for it.
 
     Raises InvalidConfigError, which names the property that is missing or wrong.
     """
@@ -134,7 +134,7 @@ def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerS
 
 
 def sasl_config(properties: Mapping[str, str], mechanism: str = "") -> SaslConfig:
-    """Returns the properties that hold for a mechanism, or for all of them.
+    """Returns the properties of SASL that hold for a mechanism or, without its name, for all of them.
 
     Raises InvalidConfigError for a bad value.
     """

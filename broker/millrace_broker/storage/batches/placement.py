@@ -23,12 +23,12 @@ PARTS_OF_A_BATCH = 2
 
 
 class AppendOrigin(Enum):
-    """Who appends to a log as its leader, which decides how a batch with a producer is checked (Kafka's AppendOrigin).
+    """Who appends to a leader's log, which decides how a batch with a producer id is checked (Kafka's AppendOrigin).
 
-    The sequence and epoch of a CLIENT must follow on what the log has of the producer, and control batches are none of
-    its own. Of a COORDINATOR the epoch counts alone; a control batch is a marker, and ends the producer's transaction.
+    A CLIENT's batch must follow on the sequence and epoch that the log has of its producer, and may be no control
+    batch. Of a COORDINATOR's batch only the epoch is checked; its control batch is the marker that ends a transaction.
 
-    What is fetched from a leader is appended by another way, as it is (`Log.append_as_follower`).
+    A follower doesn't use this: `Log.append_as_follower` appends batches as they came from the leader.
     """
 
     CLIENT = "client"
@@ -36,7 +36,7 @@ class AppendOrigin(Enum):
 
 
 class LogAppendInfo(NamedTuple):
-    """The offsets and times that appended batches were given.
+    """The offsets and timestamps that the batches of one append have in the log.
 
     `log_append_time_ms` is -1 where records keep the producer's time; for a repeated batch it is that batch's time.
     """
@@ -48,9 +48,10 @@ class LogAppendInfo(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The bytes to write, and what the log knows once they are written.
+    """What one write will add to a log: the bytes, and the offsets and timestamps that those bytes bring.
 
-    `batches` holds (position, last offset, largest timestamp of its append so far) of each batch.
+    `batches` holds (position in the write, last offset, largest timestamp of the append up to this batch) of each
+    batch. `appends` holds the offsets and times that each append gets.
     """
 
     buffers: Sequence[Buffer]
@@ -62,7 +63,7 @@ class Placement(NamedTuple):
 
 
 def place(run: Sequence[Append], offset: int, leader_epoch: int) -> Placement:
-    """Returns the appends placed one behind the other; `offset` is that of the first record."""
+    """Returns how several appends are written one behind the other, the first record at `offset`."""
     if len(run) > 1 or len(run[0][1]) > 1:
         return _place_batches(run, offset, leader_epoch)
     # Most appends are one batch that comes alone: the same without loops.
@@ -106,7 +107,7 @@ def _joined(buffers: list[Buffer], size_bytes: int) -> list[Buffer]:
 
 
 def only_place(outcomes: Sequence[LogAppendInfo | MillraceError]) -> LogAppendInfo:
-    """Returns what the only append was given, or raises the error that it ended with."""
+    """Returns the offsets of the only append in `outcomes`, or raises the error that it failed with."""
     (outcome,) = outcomes
     if isinstance(outcome, MillraceError):
         raise outcome

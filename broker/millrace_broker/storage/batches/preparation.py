@@ -109,7 +109,7 @@ _RARE_FLAGS = _SPECIAL_FLAGS | CODEC_MASK
 
 
 def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple[int, BatchHeader]]:
-    """Returns (position, header) of each batch; raises RecordError for the first rule that is broken."""
+    """Returns (position, header) of each batch from a producer; raises RecordError for the first broken rule."""
     found: list[tuple[int, BatchHeader]] = []
     position, end = 0, len(batches)
     while end - position >= HEADER_BYTES:
@@ -174,7 +174,7 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def codec_of_topic(config: LogConfig) -> Codec | None:
-    """Returns the topic's own codec; None where it keeps the producer's."""
+    """Returns the codec that `compression.type` sets; None for `producer`: batches keep the codec they came in."""
     match config.compression_type:
         case "producer":
             return None
@@ -198,21 +198,21 @@ def level_of_topic(config: LogConfig, codec: Codec) -> int | None:
 
 
 def uncompressed_limit_bytes(config: LogConfig) -> int:
-    """Returns how many bytes a produced batch may hold, uncompressed, where the broker has to have all of them at once.
+    """Returns how many bytes a batch's records may be, uncompressed, where the broker recompresses them all at once.
 
-    Kafka sets no limit. Here it keeps a block of 1 MiB that grows a thousandfold from taking the memory.
+    Kafka sets no limit. Here it keeps a batch of 1 MiB that unpacks to a thousand times that from using up the memory.
     """
     return max(UNCOMPRESSED_LIMIT_BYTES, UNCOMPRESSED_LIMIT_FACTOR * config.max_message_bytes)
 
 
 def asks_of_records(config: LogConfig) -> bool:
-    """Returns whether a topic asks anything of its records."""
+    """Returns whether a topic sets rules for each record: a key, as it is compacted, or limits of the timestamp."""
     limited = min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) < MAX_LONG
     return config.is_compacted or (limited and config.message_timestamp_type == CREATE_TIME)
 
 
 def rules_of(config: LogConfig, now_ms: int) -> RecordRules:
-    """Returns what a topic asks at this time."""
+    """Returns the topic's rules for records: whether they need keys, and which timestamps it takes at `now_ms`."""
     if config.message_timestamp_type != CREATE_TIME:
         return RecordRules(config.is_compacted)
     before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
@@ -221,7 +221,7 @@ def rules_of(config: LogConfig, now_ms: int) -> RecordRules:
 
 
 def check_refused(refused: Refused, rules: RecordRules) -> None:
-    """Raises InvalidTimestampError or RejectedRecordsError, which name each record, where any is refused."""
+    """Raises InvalidTimestampError or RejectedRecordsError, which list all records of `refused`, unless it is empty."""
     if not refused:
         return
     errors = tuple((index, NO_KEY if time is None else _untimely(time, rules)) for index, time in refused)
@@ -240,7 +240,7 @@ def _untimely(timestamp: int, rules: RecordRules) -> str:
 def stamped(
     batches: memoryview, found: Sequence[tuple[int, BatchHeader]], now_ms: int
 ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
-    """Returns a copy of the batches that bears `now_ms`, with its (position, header) pairs."""
+    """Returns a copy of the batches with `now_ms` as LogAppendTime, and the (position, header) of each."""
     copy = bytearray(batches)
     return memoryview(copy), [
         (position, _stamp(copy, position, header, header.attributes | TIMESTAMP_TYPE_FLAG, now_ms))
@@ -249,7 +249,7 @@ def stamped(
 
 
 def with_largest_time(batch: memoryview, header: BatchHeader, largest: int) -> Buffer:
-    """Returns the batch with this maxTimestamp: itself, or a copy where the header says otherwise."""
+    """Returns the batch with `largest` as its header's maxTimestamp; a copy unless it has that already."""
     if header.max_timestamp == largest:
         return batch
     copy = bytearray(batch)
@@ -267,7 +267,7 @@ def _stamp(batches: bytearray, position: int, header: BatchHeader, attributes: i
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Batches that are ready to be appended; `len` is the size of the bytes in which they came."""
+    """Batches that are checked and ready to be appended; `len` is the size of the bytes that the client sent."""
 
     view: memoryview
     found: Batches
@@ -278,13 +278,13 @@ class Prepared:
 
 
 def prepare(batches: Buffer, config: LogConfig, now_ms: int) -> Steps[Prepared]:
-    """Returns the batches as they are to be appended; raises RecordError for the first rule that is broken."""
+    """Returns what a producer sent, checked and in its topic's codec; raises RecordError for a broken rule."""
     view = memoryview(batches)
     return (yield from prepare_found(view, validate_produced(view, config.max_message_bytes), config, now_ms))
 
 
 def prepare_found(view: memoryview, found: Batches, config: LogConfig, now_ms: int) -> Steps[Prepared]:
-    """Returns batches whose headers are valid as they are to be appended; raises RecordError."""
+    """Returns what `prepare` does, for batches whose headers `validate_produced` has checked; raises RecordError."""
     rules, codec = rules_of(config, now_ms), codec_of_topic(config)
     parts: list[Buffer] = []
     for position, header in found:
@@ -302,7 +302,7 @@ def prepare_found(view: memoryview, found: Batches, config: LogConfig, now_ms: i
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """Goes through all steps, with pauses between them, and returns their result."""
+    """Runs all steps of a generator such as `prepare`, with a pause before each, and returns its result."""
     while True:
         pause()
         try:
@@ -313,7 +313,7 @@ def finished(steps: Steps[Result]) -> Result:
 
 
 def finished_within(steps: Steps[Result], most_bytes: int) -> tuple[Result | None, int]:
-    """Returns the result, None where there are more bytes to go through than these, and how many are left of them."""
+    """Runs steps for up to `most_bytes`; returns (result, bytes left), with None for the result if not done."""
     try:
         while most_bytes >= 0:
             most_bytes -= next(steps)
@@ -326,7 +326,7 @@ def finished_within(steps: Steps[Result], most_bytes: int) -> tuple[Result | Non
 def _in_codec(
     codec: Codec, batch: memoryview, header: BatchHeader, rules: RecordRules, config: LogConfig
 ) -> Steps[bytes]:
-    """Returns a batch in the topic's codec."""
+    """Returns a batch whose records are checked and recompressed in the topic's codec."""
     kept: list[Buffer] = []
     largest = yield from _check(batch, header, rules, uncompressed_limit_bytes(config), kept)
     yield COMPRESSION_COSTS * sum(map(len, kept))
@@ -339,7 +339,7 @@ def _in_codec(
 def _check(
     batch: memoryview, header: BatchHeader, rules: RecordRules, limit_bytes: int, kept: list[Buffer] | None = None
 ) -> Steps[int]:
-    """Returns the largest time of a batch's records, which are put into `kept`."""
+    """Checks a batch's records, adds their uncompressed bytes to `kept`, and returns their largest timestamp."""
     check = new_record_check(header, rules)
     try:
         for chunk in decompressed_chunks(codec_of(header.codec_id), batch[HEADER_BYTES:], limit_bytes):

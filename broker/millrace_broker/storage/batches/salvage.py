@@ -51,7 +51,7 @@ class ValidBatch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position at which it ends."""
+        """The position in the file right after the batch."""
         return self.position + self.size_bytes
 
 
@@ -64,7 +64,7 @@ class Damage(NamedTuple):
 
 
 class SearchBounds(NamedTuple):
-    """The bounds of a valid batch: it ends at byte `end` or before, and has offsets from `lowest` to `highest`."""
+    """The limits within which a batch counts as valid: it ends by byte `end`, its offsets are `lowest`..`highest`."""
 
     end: int
     lowest: int
@@ -72,12 +72,12 @@ class SearchBounds(NamedTuple):
 
 
 def segment_bounds(end: int, base_offset: int, lowest: int = 0) -> SearchBounds:
-    """Returns the bounds of a batch in a segment's file of `end` bytes, of offsets from `lowest` on."""
+    """Returns the bounds for batches of a segment's file of `end` bytes whose offsets are `lowest` or above."""
     return SearchBounds(end, min(max(base_offset, lowest), MAX_LONG), min(base_offset + MAX_RELATIVE_OFFSET, MAX_LONG))
 
 
 def examine(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Iterator[ValidBatch | Damage]:
-    """Yields everything in the file from a position on, in order and without a gap. Raises OSError, no other error."""
+    """Yields the valid batches and damaged stretches of a file from `position` on, without a gap. Raises OSError."""
     while position < bounds.end:
         try:
             found = batch_at(fs, fd, position, bounds)
@@ -93,7 +93,7 @@ def examine(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Ite
 
 
 def batch_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch:
-    """Reads the valid batch that begins at `position`; raises CorruptRecordError, which says why there is none."""
+    """Returns the valid batch that begins at `position`; raises CorruptRecordError, with the reason, without one."""
     head = fs.pread(fd, min(HEADER_BYTES, bounds.end - position), position)
     if len(head) < _MESSAGE.size:
         raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
@@ -107,7 +107,7 @@ def batch_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Va
 
 
 def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: SearchBounds) -> None:
-    """Raises CorruptRecordError for a base offset that leaps where the next batch contradicts it: no CRC covers it."""
+    """Raises CorruptRecordError where the next batch contradicts a base offset that leaps ahead; no CRC covers it."""
     end = found.position + found.size_bytes
     if found.base_offset == bounds.lowest or end >= bounds.end:
         return
@@ -120,7 +120,7 @@ def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: SearchBounds)
 
 
 def next_batch(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> int:
-    """Returns where the next valid batch at or behind `position` begins; the end of the file without one."""
+    """Returns the position of the next valid batch of any format at or behind `position`; `bounds.end` without one."""
     prefix = _common_prefix(bounds)
     while position < bounds.end:
         chunk = fs.pread(fd, min(CHUNK_BYTES, bounds.end - position), position)
@@ -134,7 +134,7 @@ def next_batch(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> 
 
 
 def batch_behind(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch | None:
-    """Returns the first batch of format v2 behind damage at `position`; None without one. Raises OSError."""
+    """Returns the first valid batch of format v2 behind the damage at `position`; None without one. Raises OSError."""
     head = fs.pread(fd, _OFFSET_AND_LENGTH.size, position)
     if len(head) == _OFFSET_AND_LENGTH.size:
         end = position + LOG_OVERHEAD_BYTES + _OFFSET_AND_LENGTH.unpack(head)[1]
@@ -167,13 +167,13 @@ def valid_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Va
 
 
 def _common_prefix(bounds: SearchBounds) -> bytes:
-    """Returns the bytes with which all base offsets within the bounds begin."""
+    """Returns the leading bytes that the encoded base offsets of all batches within the bounds share."""
     differing_bytes = ((bounds.lowest ^ bounds.highest).bit_length() + 7) // 8
     return bounds.highest.to_bytes(8, "big")[: 8 - differing_bytes]
 
 
 def _may_begin(chunk: bytes, at: int, end: int) -> bool:
-    """Returns whether the length fits the file, which rules most candidates out without a read."""
+    """Returns whether the length at `at` fits into the file, which rules out most candidates without another read."""
     if at + _OFFSET_AND_LENGTH.size > len(chunk):
         return True
     length: int = _OFFSET_AND_LENGTH.unpack_from(chunk, at)[1]

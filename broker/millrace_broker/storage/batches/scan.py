@@ -31,7 +31,7 @@ _EXTENT = struct.Struct(">qi4xb6xi")  # base offset, batch length, magic, last o
 
 
 class Located(NamedTuple):
-    """Whole batches in a file. `data` holds their bytes where the search has read them already, else None."""
+    """The place of neighbouring whole batches in a file; `data` is their bytes if they were read, else None."""
 
     position: int
     size_bytes: int
@@ -39,9 +39,9 @@ class Located(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """The position of a batch, and the chunk of the file in which it was found: part of the batch, or more.
+    """The place of one batch in a file, and the chunk of bytes (part of the batch, or more) in which the search met it.
 
-    `following_offset` is the base offset of the next one, None where that is not in the chunk.
+    `following_offset` is the base offset of the batch after it, None where that is not in the chunk.
     """
 
     position: int
@@ -54,7 +54,7 @@ class FoundBatch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position at which it ends."""
+        """The position in the file right after the batch."""
         return self.position + self.size_bytes
 
 
@@ -80,10 +80,10 @@ def scan_headers(fs: FileSystem, fd: int, position: int, end: int) -> Iterator[P
 def find_batch(  # noqa: PLR0917 -- a range of a file, and what is looked for in it
     fs: FileSystem, fd: int, position: int, end: int, offset: int, limit: int = MAX_LONG
 ) -> FoundBatch | None:
-    """Finds the first batch up to `end` whose last offset is not below `offset`, or that ends behind position `limit`.
+    """Returns the first batch up to `end` whose last offset is `offset` or above, or that ends behind position `limit`.
 
-    None without one. Raises what `scan_headers` raises.
-    Much of a header is not looked at, and nothing is called for a batch: reads wait for this.
+    Returns None without one, and raises what `scan_headers` raises. It decodes only the header fields that it needs and
+    calls nothing per batch, as every read waits for it.
     """
     chunk, chunk_position, chunk_end = b"", position, position
     while end - position >= HEADER_BYTES:
@@ -144,7 +144,7 @@ def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterat
 
 
 def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
-    """Reads as much as is read at a time, at least a header. Raises CorruptRecordError where the file is shorter."""
+    """Reads up to `BATCHES_CHUNK_BYTES` before `end`; raises CorruptRecordError if that is less than a header."""
     if end - position < HEADER_BYTES:
         raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
     wanted = min(BATCHES_CHUNK_BYTES, end - position)
@@ -157,7 +157,7 @@ def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
 def checksum(  # noqa: PLR0917 -- bytes of a file, and what is done with them
     fs: FileSystem, fd: int, position: int, end: int, update: Callable[[bytes, int], int], before: int = 0
 ) -> int:
-    """Returns what the checksum before some bytes of a file becomes at their end. Raises CorruptRecordError."""
+    """Returns the checksum of the bytes up to `end`, continued from `before`; raises CorruptRecordError."""
     while position < end:
         part = fs.pread(fd, min(BATCHES_CHUNK_BYTES, end - position), position)
         if not part:

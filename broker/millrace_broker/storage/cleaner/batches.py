@@ -74,10 +74,10 @@ _DIGEST = struct.Struct("<QQ")
 
 
 class OffsetMap:
-    """A map from each key to the largest offset put for it; it is full at three quarters of its slots."""
+    """A map from keys, by their BLAKE2b hashes, to the last offset put; full at `LOAD_FACTOR` of its slots."""
 
     def __init__(self, max_bytes: int, max_keys: int) -> None:
-        """Has room for `max_keys`, or for as many as fit in `max_bytes`."""
+        """Makes room for `max_keys` keys, or for as many as fit into `max_bytes` of memory."""
         wanted = min(max_bytes // SLOT_BYTES, int(max_keys / LOAD_FACTOR) + MIN_SLOTS)
         self._slots = _prime_up_to(max(wanted, MIN_SLOTS))
         self.capacity = int(self._slots * LOAD_FACTOR)
@@ -88,7 +88,7 @@ class OffsetMap:
         return self._size
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Puts a key's offset, which must not be below an earlier one; returns false where a new key finds no room."""
+        """Sets a key's offset, which must not be below its earlier one; returns false where a new key finds no room."""
         low, high = _digest(key)
         slot = self._slot(low, high)
         if not self._ends[slot]:
@@ -104,7 +104,7 @@ class OffsetMap:
         return self._ends[self._slot(*_digest(key))] - 1
 
     def _slot(self, low: int, high: int) -> int:
-        """Returns the key's slot, or the free one that it would take."""
+        """Returns the slot that holds the key with this hash, or the free slot that it would take."""
         slots, ends, lows, highs = self._slots, self._ends, self._lows, self._highs
         slot = low % slots
         step = 0
@@ -120,7 +120,7 @@ def _digest(key: bytes) -> tuple[int, int]:
 
 
 def _zeros(count: int) -> memoryview:
-    """Returns integers in memory that the operating system provides page by page, as it is touched."""
+    """Returns `count` 64-bit zeros in mapped memory, which takes real memory only for the pages that are written."""
     return memoryview(mmap(-1, 8 * count)).cast("Q")
 
 
@@ -132,7 +132,7 @@ def _prime_up_to(number: int) -> int:
 
 
 class RecordSlice(NamedTuple):
-    """One record's place, `body[start:end]`; from `rest` on nothing depends on the batch's timestamp."""
+    """The place of a record, `body[start:end]`; its bytes from `rest` on don't depend on the base timestamp."""
 
     start: int
     rest: int
@@ -154,7 +154,7 @@ def record_slices(header: BatchHeader, body: bytes) -> Iterator[RecordSlice]:
 
     Compaction needs a record's key, its offset, and whether it has a value; it copies the bytes as they are.
 
-    Raises CorruptRecordError where count, offsets or lengths are not the header's.
+    Raises CorruptRecordError where the records' count, offsets or lengths don't fit the batch's header.
     """
     position, before, last = 0, -1, header.last_offset_delta
     try:
@@ -193,7 +193,7 @@ def _slice(body: bytes, start: int) -> RecordSlice:
 
 
 class LastRecord(NamedTuple):
-    """Where a producer's last data ends, -1 where only a marker of its epoch was written, and that epoch."""
+    """The last offset of a producer's data, -1 where the log has only its marker, and the producer's epoch."""
 
     data_offset: int
     epoch: int
@@ -201,7 +201,11 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRules:
-    """What one pass goes by: the newest offset of each key below `end_offset`, the time, producers' last records."""
+    """What decides which records one pass of compaction keeps.
+
+    `latest` has each key's newest offset below `end_offset`. `last_records`, by producer id, must stay for their
+    sequence.
+    """
 
     latest: OffsetMap
     end_offset: int
@@ -228,10 +232,10 @@ def cleaned(
     is_void: bool = False,
     paced: Pace = iter,
 ) -> Buffer | None:
-    """Returns what is left of a batch, None for nothing; raises RecordError for one whose records can't be read.
+    """Returns what compaction leaves of a batch, None for nothing; raises RecordError where its records can't be read.
 
-    `is_void` says that no reader needs anything in it: it belongs to an aborted transaction, or is the marker of one of
-    which nothing is left. `paced` yields the records, and may make breaks between them.
+    `is_void` says that no reader needs its records: they are an aborted transaction's, or it is the marker of a
+    transaction of which nothing is left. `paced` passes the records on one by one, and may pause between them.
     """
     if header.is_control and is_void:
         return _cleaned_marker(header, batch, rules, counts)
@@ -254,7 +258,7 @@ def cleaned(
 
 
 def offsets_only(header: BatchHeader, max_timestamp: int) -> bytes:
-    """Returns a batch without records that keeps the offsets of a dropped one, and nothing of its producer."""
+    """Returns a batch without records or producer that takes the offsets of a batch that compaction has dropped."""
     attributes = header.attributes & TIMESTAMP_TYPE_FLAG
     return _rebuilt(
         header._replace(
@@ -271,7 +275,7 @@ def offsets_only(header: BatchHeader, max_timestamp: int) -> bytes:
 
 
 def _without_records(header: BatchHeader) -> bytes:
-    """Returns the batch without its records; it keeps its offsets and its producer's sequence."""
+    """Returns the batch without its records; it keeps its offsets, producer id, epoch and sequence."""
     return _rebuilt(
         header._replace(
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
@@ -302,7 +306,7 @@ def _cleaned_marker(
 
 
 def _bears_state(header: BatchHeader, rules: CleaningRules) -> bool:
-    """Returns whether only this batch still has a producer's last sequence, or else its epoch."""
+    """Returns whether this is the producer's last batch of data, or, if none is left, a marker with its last epoch."""
     last = rules.last_records.get(header.producer_id)
     if last is None:
         return False
@@ -325,7 +329,7 @@ def _stays(header: BatchHeader, record: RecordSlice, rules: CleaningRules, count
 
 
 def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: CleaningRules) -> bool:
-    """Returns whether a tombstone needs a horizon, which counts from the pass that drops what it deletes."""
+    """Returns whether a batch has tombstones but no delete horizon yet (the time after which they are dropped)."""
     end_delta = rules.end_offset - header.base_offset
     return header.delete_horizon_ms is None and any(
         not record.has_value and record.offset_delta < end_delta for record in kept
@@ -333,7 +337,7 @@ def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: Clea
 
 
 def _can_have_horizon(header: BatchHeader, kept: Sequence[RecordSlice], horizon_ms: int) -> bool:
-    """Returns whether the deltas from the horizon fit; with times millions of years off, tombstones stay."""
+    """Returns whether all timestamps can be stored relative to the delete horizon; if not, tombstones stay."""
     shift_ms = header.base_timestamp - horizon_ms
     return horizon_ms <= MAX_DELTA and all(
         MIN_DELTA <= record.timestamp_delta + shift_ms <= MAX_DELTA for record in kept

@@ -31,7 +31,7 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 15_000, 900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """How much of a log there is to compact; `oldest_dirty_ms` is -1 where no dirty segment begins with a time."""
+    """How much of a log is compacted, and how much not; `oldest_dirty_ms` is -1 without a time."""
 
     first_dirty_offset: int
     end_offset: int
@@ -54,7 +54,7 @@ class Dirtiness:
 
 
 def first_dirty_offset(checkpoint: int | None, *, log_start_offset: int, log_end_offset: int) -> int:
-    """Returns where the last compaction ended; the log's start where that is unknown or impossible."""
+    """Returns the offset where the last compaction ended; the log's start if that is None or outside the log."""
     if checkpoint is None or not log_start_offset <= checkpoint <= log_end_offset:
         return log_start_offset
     return checkpoint
@@ -65,8 +65,8 @@ def end_of_cleanable(
 ) -> int:
     """Returns the offset below which segments may be compacted: closed ones, up to `up_to_offset`, older than the lag.
 
-    Below `up_to_offset` all is on the disk and committed: a value must not go while the one that supersedes it can
-    still be lost. Segments are judged by their newest record.
+    What lies below `up_to_offset` must be synced and committed: a value must not be dropped while the newer value of
+    its key can still be lost. A segment is as old as its newest record.
     """
     end = closed[0].base_offset if closed else 0
     for segment in closed:
@@ -80,7 +80,10 @@ def end_of_cleanable(
 def dirtiness(
     closed: Sequence[SegmentFacts], *, first_dirty_offset: int, end_offset: int, oldest_dirty_ms: int = -1
 ) -> Dirtiness:
-    """Sums up the segments below `end_offset`; one that holds the first dirty offset counts as dirty."""
+    """Returns how many bytes of the segments below `end_offset` are compacted and how many are dirty.
+
+    A segment that holds `first_dirty_offset` counts as dirty.
+    """
     cleanable = [segment for segment in closed if segment.base_offset < end_offset]
     clean_bytes = sum(segment.size_bytes for segment in cleanable if segment.next_offset <= first_dirty_offset)
     return Dirtiness(
@@ -103,7 +106,7 @@ class GroupLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSizes:
-    """What grouping needs to know of a segment to be compacted."""
+    """The offsets, bytes and index entries of a segment, by which `group_sizes` unites small ones."""
 
     base_offset: int
     next_offset: int
@@ -112,7 +115,7 @@ class SegmentSizes:
 
 
 def group_sizes(segments: Iterable[SegmentSizes], limits: GroupLimits) -> list[int]:
-    """Returns how many neighbours, in turn, become one segment within the limits, so that small ones are united."""
+    """Returns the sizes of groups of neighbours that each can become one segment within the limits."""
     counts: list[int] = []
     base_offset = size_bytes = index_entries = 0
     for segment in segments:
@@ -133,7 +136,7 @@ def group_sizes(segments: Iterable[SegmentSizes], limits: GroupLimits) -> list[i
 
 
 class Failure(NamedTuple):
-    """The last failure of a log, the pause after it, and when that is over."""
+    """A log's last failed compaction, and how long and until when (monotonic ms) the log is left alone."""
 
     log: Log
     reason: str
@@ -142,26 +145,26 @@ class Failure(NamedTuple):
 
 
 class FailingLogs:
-    """The logs that are left alone; for one thread at a time, but `failures` is for any."""
+    """The logs left alone for a while after a failed compaction; any thread may read `failures` alone."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: dict[TopicPartition, Failure] = {}
 
     def is_due(self, log: Log) -> bool:
-        """Returns whether a log may be compacted."""
+        """Returns whether a log has not failed, or its pause after the last failure is over."""
         failure = self._of(log)
         return failure is None or self._clock.monotonic_ms() >= failure.until_ms
 
     def note_failure(self, log: Log, reason: str) -> None:
-        """Leaves a log alone, for longer than after the failure before."""
+        """Leaves a log alone for `FIRST_PAUSE_MS`, and after each further failure for twice as long as before."""
         before = self._of(log)
         pause_ms = FIRST_PAUSE_MS if before is None else min(2 * before.pause_ms, LONGEST_PAUSE_MS)
         until_ms = self._clock.monotonic_ms() + pause_ms
         self._failures = {**self._failures, log.topic_partition: Failure(log, reason, pause_ms, until_ms)}
 
     def note_success(self, log: Log) -> None:
-        """Forgets the failures of a log."""
+        """Ends the pause of a log, and forgets that it failed."""
         if log.topic_partition in self._failures:
             self._failures = {key: one for key, one in self._failures.items() if key != log.topic_partition}
 

@@ -71,7 +71,7 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
     offsets: OffsetMap,
     throttle: Throttle,
 ) -> int:
-    """Puts the keys of the dirty records into the map; returns the offset after the last one put.
+    """Puts each key's newest offset in the dirty segments into `offsets`; returns the offset after the last.
 
     It ends early where the map is full. Raises RecordError for a damaged batch, or OSError.
     """
@@ -92,7 +92,7 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
 def _put_batch(
     header: BatchHeader, batch: memoryview, first_dirty_offset: int, offsets: OffsetMap, throttle: Throttle
 ) -> int | None:
-    """Puts a batch's keys into the map; returns the first offset for which there was no room, None without one."""
+    """Puts a batch's keys into the map; returns the first offset whose key found no room, None if all found room."""
     body = decompress(codec_of(header.codec_id), batch[HEADER_BYTES:])
     for record in throttle.paced(record_slices(header, body)):
         offset = header.base_offset + record.offset_delta
@@ -104,7 +104,7 @@ def _put_batch(
 
 
 class SegmentRewriter:
-    """Writes what stays of groups of segments, one after the other from the log's start, to new segments."""
+    """Writes the records that compaction keeps to new segments; the groups must come in order from the log's start."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class SegmentRewriter:
         self._unsynced_bytes = 0
 
     def rewrite(self, group: Sequence[LogSegment], throttle: Throttle) -> LogSegment:
-        """Returns the new segment, complete and synced under its `.cleaned` names.
+        """Compacts neighbouring segments into a new one and returns that, synced under its `.cleaned` names.
 
-        Raises RecordError for a damaged batch, StorageError, CompactionStoppedError or OSError.
-        Nothing of the new segment is left then.
+        Raises RecordError for a damaged batch, StorageError, CompactionStoppedError or OSError, with the new files
+        removed.
         """
         new = LogSegment(self._fs, self._directory, group[0].base_offset, self._config, CLEANED_FILE_SUFFIX)
         try:
@@ -183,7 +183,7 @@ class SegmentRewriter:
 
 
 def discard(fs: FileSystem, segment: LogSegment) -> None:
-    """Removes the files of a segment that was not put in place."""
+    """Closes a compacted segment that won't be used, and removes its files."""
     paths = segment.file_paths()
     segment.release()
     for path in paths:
@@ -192,7 +192,7 @@ def discard(fs: FileSystem, segment: LogSegment) -> None:
 
 
 def remove_stale(fs: FileSystem, directory: str) -> None:
-    """Removes what an earlier pass of this process could not remove. Raises OSError."""
+    """Removes the `.cleaned` files that an earlier pass of this process has left in a log's folder. Raises OSError."""
     for name in fs.listdir(directory):
         if name.endswith(CLEANED_FILE_SUFFIX):
             fs.unlink(os.path.join(directory, name))
@@ -201,10 +201,10 @@ def remove_stale(fs: FileSystem, directory: str) -> None:
 def _batches(
     fs: FileSystem, segment: LogSegment, position: int, throttle: Throttle
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yields each batch from a batch's position on, read in portions that the throttle counts.
+    """Yields (header, bytes) of each batch from the one at `position` on, at the throttle's rate.
 
-    Raises CorruptRecordError for a batch whose CRC is wrong, or whose offsets, which the CRC does not cover, don't rise
-    within those of the segment.
+    Raises CorruptRecordError for a batch whose CRC is wrong, and for one whose offsets (no CRC covers them) are not
+    above those of the batch before it or not within the segment.
     """
     end, chunk, start = segment.size_bytes, memoryview(b""), position
     least_offset = segment.base_offset
@@ -229,7 +229,7 @@ def _batches(
 def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, throttle: Throttle) -> memoryview:
     """Reads up to `length` bytes of a segment, at least a header.
 
-    Raises CorruptRecordError where its log was truncated.
+    Raises CorruptRecordError where the file is shorter, as its log was truncated.
     """
     length = max(min(length, segment.size_bytes - position), HEADER_BYTES)
     throttle.take(length)
@@ -240,17 +240,17 @@ def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, th
 
 
 class CleanedTransactions:
-    """The transactions of one pass. Batches must come in the order of their offsets."""
+    """Tells one pass of compaction which transactional batches no reader needs; all come in order of offsets."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Takes all aborted transactions that reach into the offsets of the pass."""
+        """Takes all aborted transactions that overlap the offsets of the pass."""
         self._coming = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._aborting: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
         self._needed: list[AbortedTransaction] = []
 
     def is_void(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Takes the next batch; returns whether no reader needs it. Raises CorruptRecordError or InvalidRecordError."""
+        """Returns whether no reader needs the next batch. Raises CorruptRecordError or InvalidRecordError."""
         while self._coming and self._coming[0].first_offset <= header.last_offset:
             aborted = self._coming.popleft()
             self._aborting[aborted.producer_id] = aborted
@@ -263,7 +263,7 @@ class CleanedTransactions:
         return found is not None and header.last_offset < found.last_offset
 
     def take_needed(self) -> list[AbortedTransaction]:
-        """Returns the aborted transactions of which a batch was met, for the markers since the last call."""
+        """Returns the aborted transactions whose markers were met since the last call, if their batches were too."""
         needed, self._needed = self._needed, []
         return needed
 

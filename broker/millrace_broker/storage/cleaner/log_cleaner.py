@@ -72,14 +72,14 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """The limits `log.cleaner.dedupe.buffer.size` and `log.cleaner.io.max.bytes.per.second`."""
+    """The limits `log.cleaner.dedupe.buffer.size` (memory for keys) and `log.cleaner.io.max.bytes.per.second`."""
 
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
     bytes_per_second: float = UNLIMITED_BYTES_PER_SECOND
 
 
 class _Choice(NamedTuple):
-    """A log to compact, and why."""
+    """A log to compact, how dirty it is, and why it is due."""
 
     log: Log
     dirt: Dirtiness
@@ -89,7 +89,7 @@ class _Choice(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of one log's compaction."""
+    """Up to where one compaction of a log has come, and its counts of passes and records."""
 
     first_dirty_offset: int
     truncations: int = 0  # of the log when it was chosen
@@ -100,7 +100,7 @@ class _Progress:
     error: str = ""
 
     def add(self, counts: RecordCounts, end_offset: int) -> None:
-        """Adds up a pass that is done."""
+        """Adds the counts of a pass that is done, and moves the first dirty offset to `end_offset`."""
         self.first_dirty_offset = end_offset
         self.passes += 1
         self.kept = counts.kept
@@ -109,7 +109,7 @@ class _Progress:
 
 
 class LogCleaner:
-    """Compacts the logs of a manager that has started."""
+    """Compacts the logs of a `LogManager`, which must have been started."""
 
     def __init__(self, fs: FileSystem, clock: Clock, logs: LogManager, config: CleanerConfig) -> None:
         self._fs = fs
@@ -126,10 +126,11 @@ class LogCleaner:
             self._read_checkpoint(directory)
 
     def run(self, topics: Collection[str] | None = None, *, force: bool = False) -> list[CompactionReport]:
-        """Compacts the logs that are due, the dirtiest first; with `force` every compacted log with dirty segments.
+        """Compacts the logs that are due, the dirtiest first, and returns a report on each.
 
-        Only logs of `topics`, None for all. What goes wrong with one log is in its report. Such a log is left alone for
-        a while (`FailingLogs`), unless forced.
+        With `force`, that is every log whose `cleanup.policy` has `compact`, due or not. `topics` limits it to these
+        topics' logs; None means all. An error of one log is put into its report, and the log is left alone for a while
+        (`FailingLogs`), unless forced.
         """
         reports: list[CompactionReport] = []
         done: set[TopicPartition] = set()
@@ -149,7 +150,7 @@ class LogCleaner:
         return reports
 
     def plan(self, topics: Collection[str] | None = None, *, force: bool = False) -> list[CompactionReport]:
-        """Reports, the dirtiest log first, what `run` would rewrite, and changes nothing. Raises StorageError."""
+        """Returns reports on what `run` would rewrite, the dirtiest log first. Raises StorageError."""
         choices = self._choices(lambda key: topics is None or key.topic in topics, force=force)
         return [
             _report(
@@ -163,7 +164,7 @@ class LogCleaner:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """The logs that can't be compacted, each with the reason; for any thread."""
+        """Each log whose last compaction has failed, as `topic-partition: reason`; any thread may ask."""
         return tuple(
             f"{one.log.topic_partition}: {one.reason}"
             for one in self._failing.failures
@@ -171,11 +172,11 @@ class LogCleaner:
         )
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Takes other limits, from the next log on."""
+        """Sets other limits, which hold from the next log that is compacted."""
         self._config = config
 
     def follow(self, old: Log, new: Log) -> None:
-        """Follows a log that was moved to another folder and is as clean there; on a worker thread.
+        """Carries the first dirty offset of a log over to its copy in another data folder; runs on a worker thread.
 
         Raises StorageError.
         """
@@ -186,13 +187,13 @@ class LogCleaner:
                 self._write_checkpoints(old, new)
 
     def stop(self) -> None:
-        """Ends the run that is under way, between two portions of work; returns when it has ended."""
+        """Ends the run under way between two portions, and waits for its end. No later run compacts anything."""
         self._stopping.set()
         with self._running:
             pass
 
     def _choices(self, is_wanted: Callable[[TopicPartition], bool], *, force: bool) -> Iterator[_Choice]:
-        """Yields the wanted logs that are due; with `force`, all that are compacted."""
+        """Yields the logs for which `is_wanted` holds and whose compaction is due; with `force`, also those not due."""
         now_ms = self._clock.now_ms()
         for key, log in self._logs.configured().items():
             if self._stopping.is_set() or not log.config.is_compacted or not is_wanted(key):
@@ -228,9 +229,9 @@ class LogCleaner:
         return dirtiness(facts, first_dirty_offset=start, end_offset=end, oldest_dirty_ms=oldest_ms)
 
     def _oldest_timestamp(self, segments: Sequence[LogSegment]) -> int:
-        """Returns the least largest timestamp of a segment's first batch, as Kafka does; 0 and less count as none.
+        """Returns the least maxTimestamp of the segments' first batches, as Kafka does; -1 without one above 0.
 
-        A batch that is damaged counts as none, too: the pass over it says so.
+        A damaged first batch is skipped: the pass over it reports it.
         """
         with _held(segments) as held:
             headers = [self._fs.pread(each.fd, HEADER_BYTES, 0) for each in held if each.size_bytes >= HEADER_BYTES]
@@ -290,9 +291,9 @@ class LogCleaner:
         progress: _Progress,
         throttle: Throttle,
     ) -> bool:
-        """Makes one pass; returns false where retention or a truncation took a segment meanwhile.
+        """Makes one pass over the segments; returns false where retention or a truncation took a segment meanwhile.
 
-        Raises RecordError for a damaged batch, and for one that was cut off.
+        Raises RecordError for a batch that is damaged or cut off.
         """
         start = progress.first_dirty_offset
         dirty = [segment for segment in segments if segment.next_offset > start]
@@ -329,14 +330,17 @@ class LogCleaner:
                 self._first_dirty[key] = log, offset
 
     def _remember(self, log: Log, progress: _Progress) -> None:
-        """Writes the checkpoint of the log's folder, without the logs that were deleted meanwhile."""
+        """Writes a log's first dirty offset to its folder's `cleaner-offset-checkpoint`, unless it was truncated.
+
+        Entries of logs that were deleted meanwhile are removed from the file.
+        """
         with self._offsets_lock:
             if log.truncations == progress.truncations:
                 self._first_dirty[log.topic_partition] = log, progress.first_dirty_offset
                 self._write_checkpoints(log)
 
     def _truncated(self, log: Log) -> None:
-        """Lets what is appended behind a truncation be dirty; on the log's own thread. Raises StorageError."""
+        """Lowers a truncated log's first dirty offset to its end, on the log's own thread. Raises StorageError."""
         with self._offsets_lock:
             known = self._first_dirty.get(log.topic_partition)
             if known is not None and known[0] is log and known[1] > log.log_end_offset:
@@ -344,7 +348,7 @@ class LogCleaner:
                 self._write_checkpoints(log)
 
     def _forget_deleted(self) -> None:
-        """Removes deleted logs from the checkpoints, so that a crash leaves no entry for another log of the name."""
+        """Removes deleted logs from the checkpoints, so that no later log of the same name takes over an entry."""
         with self._offsets_lock:
             gone = [log for key, (log, _) in self._first_dirty.items() if self._logs.get(key) is not log]
             if gone:
@@ -365,7 +369,7 @@ class LogCleaner:
 
 @contextmanager
 def _held(segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
-    """Lends the segments up to the first that is closed already, and keeps them open meanwhile."""
+    """Keeps segments open within the context, and gives those before the first that is closed already."""
     with ExitStack() as stack:
         held: list[LogSegment] = []
         for segment in segments:
@@ -398,14 +402,17 @@ def _groups(log: Log, segments: Sequence[LogSegment]) -> Iterator[Sequence[LogSe
 
 
 def _sizes(log: Log) -> dict[int, int]:
-    """Returns the sizes of the closed segments by base offset."""
+    """Returns the size in bytes of each closed segment, by base offset."""
     return {segment.base_offset: segment.size_bytes for segment in log.closed_segments}
 
 
 def _report(
     choice: _Choice, before: Mapping[int, int], progress: _Progress, *, rewritten_up_to: int
 ) -> CompactionReport:
-    """Reports on a compaction; the segments that begin below the offset `rewritten_up_to` were rewritten."""
+    """Returns the report on a compaction that has rewritten the segments beginning below `rewritten_up_to`.
+
+    `before` holds the sizes of the closed segments before the compaction, by base offset.
+    """
     log, dirt, reason, _ = choice
     end_offset = max(before, default=0)
     after = [segment for segment in log.closed_segments if segment.base_offset <= end_offset]
@@ -439,9 +446,9 @@ def _max_timestamp(header: bytes) -> int:
 
 
 def _last_records(log: Log) -> dict[int, LastRecord]:
-    """Returns the last record of each known producer.
+    """Returns the last data offset and epoch of each known producer, by producer id.
 
-    It is called after the segments to clean were chosen and before the flush, so that those records survive a crash.
+    It is called after the segments to compact were chosen and before the flush, so that those records survive a crash.
     """
     return {key: LastRecord(entry.last_offset, entry.epoch) for key, entry in dict(log.producers.entries).items()}
 

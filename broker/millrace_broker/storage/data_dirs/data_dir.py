@@ -55,7 +55,7 @@ class DataDir:
         self._unopened: set[TopicPartition] | None = set()
 
     def open(self, *, cluster_id: str, broker_id: int) -> None:
-        """Locks the folder, making it if need be, checks whose it is, and reads its marker and checkpoints.
+        """Locks the folder, making it if need be, checks whose it is, and reads the clean marker and checkpoints.
 
         Nothing in an existing folder is changed yet: `begin` comes before the first change. Raises StorageError or
         DataDirInUseError where another broker holds the folder, and InconsistentClusterIdError.
@@ -74,7 +74,7 @@ class DataDir:
             self.is_clean = self._fs.exists(marker)
 
     def begin(self) -> None:
-        """Removes the marker: from now on the folder may be changed, and a crash means recovery.
+        """Removes the clean-shutdown marker: from now on the folder may be changed, and a crash means recovery.
 
         Raises StorageError.
         """
@@ -100,7 +100,7 @@ class DataDir:
         return not self._fs.exists(self.path)
 
     def take_offline(self, reason: str) -> None:
-        """Unlocks a folder that could not be opened, and notes what it holds, so that no log is made a second time."""
+        """Unlocks a folder that could not be opened, and notes its partitions, so that no log is made twice."""
         self.health.fail(reason)
         self.close()
         try:
@@ -109,24 +109,24 @@ class DataDir:
             self._unopened = None
 
     def may_hold_unopened(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a partition that is not open may be here."""
+        """Returns whether a partition's log may be in this folder, unopened; true for all if it can't be listed."""
         return self._unopened is None or topic_partition in self._unopened
 
     def may_be_compacted(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a log had been compacted before the folder was opened."""
+        """Returns whether the cleaner's checkpoint named the partition when the folder was opened."""
         return topic_partition in self._compacted
 
     @property
     def unopened(self) -> frozenset[TopicPartition]:
-        """The partitions, as far as they are known, that are here and could not be opened."""
+        """The partitions whose logs are in this folder and could not be opened; empty if it can't be listed."""
         return frozenset(self._unopened or ())
 
     def partition_dirs(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yields each partition and its folder, deleted ones left out. Raises StorageError."""
+        """Yields each partition and the path of its folder, without deleted ones and copies. Raises StorageError."""
         return self._parsed_names(parse_partition_dir)
 
     def copies(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yields each partition and the folder that its log is, or was, being copied to. Raises StorageError."""
+        """Yields each partition that was being moved to this folder, and the path of its copy. Raises StorageError."""
         return self._parsed_names(parse_future_dir)
 
     def _parsed_names(self, parse: Callable[[str], TopicPartition | None]) -> Iterator[tuple[TopicPartition, str]]:
@@ -138,7 +138,7 @@ class DataDir:
                 yield topic_partition, self._join(name)
 
     def remove_deleted_dirs(self) -> int:
-        """Removes the folders of partitions that were deleted before; returns how many. Raises StorageError."""
+        """Removes the folders whose names end with `-delete`, at a start; returns how many. Raises StorageError."""
         with storage_errors(self.path):
             names = [name for name in self._fs.listdir(self.path) if name.endswith(DELETED_DIR_SUFFIX)]
             for name in names:
@@ -146,16 +146,16 @@ class DataDir:
         return len(names)
 
     def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
-        """Replaces both checkpoints; raises StorageError."""
+        """Replaces the checkpoints of recovery points and of log start offsets; raises StorageError."""
         write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
         self.recovery_points = recovery_points
         write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
         self.log_start_offsets = log_start_offsets
 
     def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Removes partitions that are about to be made from the checkpoints; raises StorageError.
+        """Removes partitions whose logs are about to be made from the checkpoints; raises StorageError.
 
-        The entries are about older logs of those names; after a crash they would be taken for the new ones.
+        Such entries are left from older logs of the same names, and after a crash would be taken for the new ones'.
         """
         if any(one in self.recovery_points or one in self.log_start_offsets for one in topic_partitions):
             gone = frozenset(topic_partitions)
@@ -195,7 +195,7 @@ class DataDir:
 
 
 def check_unlocked(fs: FileSystem, path: str) -> None:
-    """Raises DataDirInUseError where another broker holds a folder, before anything is made of what it says."""
+    """Raises DataDirInUseError where another process has locked a data folder, whose files may then be out of date."""
     lock = os.path.join(path, LOCK)
     if not fs.exists(lock):
         return

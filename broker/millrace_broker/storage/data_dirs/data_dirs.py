@@ -41,26 +41,26 @@ class DataDirs:
         self._preferred: dict[TopicPartition, str] = {}
 
     def by_path(self, path: str) -> DataDir:
-        """Returns the folder of this path."""
+        """Returns the data folder with this path, one of `log.dirs`."""
         return next(data_dir for data_dir in self.all if data_dir.path == path)
 
     def of_log(self, directory: str) -> DataDir:
-        """Returns the folder that a log's folder is in."""
+        """Returns the data folder that holds the log whose own folder is `directory`."""
         return self.by_path(os.path.dirname(directory))
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Lets a log that is not here yet be made in this folder; of very many requests the oldest is forgotten."""
+        """Has a log that is still to be made made in the folder `path`; keeps the newest `MAX_PREFERRED` of these."""
         self._preferred.pop(topic_partition, None)
         self._preferred[topic_partition] = path
         if len(self._preferred) > MAX_PREFERRED:
             del self._preferred[next(iter(self._preferred))]
 
     def forget_preferred(self, topic_partition: TopicPartition) -> None:
-        """Forgets which folder was asked for, as the log was made."""
+        """Forgets the data folder that `prefer` has set for a log, as the log was made."""
         self._preferred.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition, planned: Mapping[str, int] | None = None) -> DataDir:
-        """Returns the folder in which a new log is to be made.
+        """Returns the data folder in which a new log is to be made.
 
         `planned` counts, by the folder's path, logs that are about to be made. Raises StorageError where no folder is
         online, the preferred one is not, or one that is offline may hold the log.
@@ -81,7 +81,7 @@ class DataDirs:
 
 
 class DeletedDirs:
-    """Folders that wait for their removal. Any thread may add and remove."""
+    """Folders of deleted logs that wait until `file.delete.delay.ms` is over. Any thread may add and remove."""
 
     def __init__(self, fs: FileSystem, clock: Clock) -> None:
         self._fs = fs
@@ -109,7 +109,7 @@ class DeletedDirs:
 
 
 class LogEntry(NamedTuple):
-    """A log and the id of its topic, if one was written."""
+    """A log and the id of its topic; None where its folder has no id."""
 
     topic_partition: TopicPartition
     log: Log
@@ -117,7 +117,7 @@ class LogEntry(NamedTuple):
 
 
 class LogTable:
-    """The open logs. Those of `configured` have their topic's settings, the others the broker's defaults."""
+    """The open logs, in `logs`. Those in `configured` have their topic's settings, the others the broker's defaults."""
 
     def __init__(self, dirs: DataDirs) -> None:
         self.logs: Mapping[TopicPartition, Log] = {}
@@ -133,7 +133,7 @@ class LogTable:
         return {key: log for key, log in self.logs.items() if os.path.dirname(log.directory) == data_dir.path}
 
     def add(self, entries: Sequence[LogEntry]) -> None:
-        """Adds logs that are new here. Raises StorageError where a partition is there twice, and nothing is added."""
+        """Adds logs; raises StorageError, with none of them added, where two of them are the same partition's."""
         logs: dict[TopicPartition, Log] = {}
         for topic_partition, log, _ in entries:
             known = logs.setdefault(topic_partition, log)
@@ -147,12 +147,12 @@ class LogTable:
     def replace(
         self, *, put: Mapping[TopicPartition, Log] = MappingProxyType({}), without: Container[TopicPartition] = ()
     ) -> None:
-        """Puts another mapping in the place of `logs`: without some, and with others."""
+        """Replaces `logs` by a new mapping, without the partitions of `without` and with the logs of `put`."""
         with self._lock:
             self.logs = {key: log for key, log in self.logs.items() if key not in without} | dict(put)
 
     def forget(self, topic_partition: TopicPartition, log: Log) -> None:
-        """Forgets what is known beside a log that is no longer in `logs`: its topic's id, its settings, its count."""
+        """Forgets the topic id and settings of a log that is no longer in `logs`, and counts it out of its folder."""
         self.topic_ids.pop(topic_partition)
         self.configured.discard(topic_partition)
         self._dirs.of_log(log.directory).log_count -= 1

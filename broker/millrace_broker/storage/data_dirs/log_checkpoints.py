@@ -24,21 +24,21 @@ logger = logging.getLogger(__name__)
 
 
 class LogCheckpoints:
-    """Writes the checkpoints of every data folder that is online."""
+    """Writes the checkpoints (files with an offset for each log) of every data folder that is online."""
 
     def __init__(self, dirs: DataDirs, table: LogTable) -> None:
         self._dirs = dirs
         self._table = table
 
     def high_watermark(self, topic_partition: TopicPartition) -> int:
-        """Returns what the last checkpoint says of a log, within what the log holds; its start offset without one."""
+        """Returns a log's high watermark by the last checkpoint, or the nearest offset to it that the log has."""
         log = self._table.logs[topic_partition]
         known = self._dirs.of_log(log.directory).high_watermarks.get(topic_partition, 0)
         return min(max(known, log.log_start_offset), log.log_end_offset)
 
     @contextmanager
     def held(self, *data_dirs: DataDir) -> Iterator[None]:
-        """Lets nobody else write checkpoints of these folders within the context."""
+        """Holds the folders' `checkpoints_lock`s within the context: nobody else writes their checkpoints."""
         with ExitStack() as locks:
             for data_dir in self._dirs.all:
                 if data_dir in data_dirs:
@@ -50,16 +50,16 @@ class LogCheckpoints:
         self.each_online_dir(self.write, data_dirs)
 
     def write(self, data_dir: DataDir) -> None:
-        """Writes recovery points and log start offsets of a folder's logs. The caller holds its lock.
+        """Writes recovery points and log start offsets of a folder's logs. The caller holds its `checkpoints_lock`.
 
         Raises StorageError.
         """
         self._write(data_dir, self._table.in_dir(data_dir))
 
     def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
-        """Writes all that is known of a log into the checkpoints of the folder that it is about to move to.
+        """Writes the checkpoints of the folder that a log is about to move to, the log's offsets included.
 
-        The caller holds its lock. Raises StorageError.
+        The caller holds the folder's `checkpoints_lock`. Raises StorageError.
         """
         self._write(data_dir, {**self._table.in_dir(data_dir), topic_partition: self._table.logs[topic_partition]})
         watermark = self.high_watermark(topic_partition)
@@ -71,8 +71,9 @@ class LogCheckpoints:
 
         Raises StorageError.
 
-        No others are written within the context. What a checkpoint calls synced, a start never cuts, though it may have
-        been written after the truncation; what lies below a log start offset, a start drops.
+        No other checkpoint is written within the context. After a crash, recovery never cuts what lies below a
+        checkpoint's recovery point, even batches appended after the truncation, and it drops what lies below a log
+        start offset.
         """
         data_dirs = {id(one): one for one in map(self._dir_of, offsets)}.values()
         with self.held(*data_dirs):
@@ -102,7 +103,7 @@ class LogCheckpoints:
     def write_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], data_dirs: Collection[DataDir]
     ) -> None:
-        """Writes high watermarks, where one has moved; the checkpoints of other logs stay.
+        """Writes high watermarks for folders where one has changed; entries of logs that are not given stay.
 
         Raises StorageError after all folders were tried.
         """

@@ -33,7 +33,7 @@ class NewLog(NamedTuple):
     topic_config: Mapping[str, str]
 
     def known_properties(self) -> Mapping[str, str]:
-        """Returns the topic's properties but those that mean nothing here, which a topic from Kafka may have."""
+        """Returns the topic's properties without those unknown here, which a topic from Kafka may have."""
         unknown = sorted(set(self.topic_config) - set(TOPIC_CONFIG.keys))
         if unknown:
             names = ", ".join(unknown)
@@ -42,10 +42,10 @@ class NewLog(NamedTuple):
 
 
 class LogConfigs:
-    """The settings of logs: a topic's properties over the broker's."""
+    """Makes the settings of logs from the broker's properties and the topic's, of which the topic's come first."""
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
-        """Takes the broker's properties; those that are not a log's are left alone. Raises InvalidConfigError."""
+        """Takes the broker's properties; those that no log uses are skipped. Raises InvalidConfigError."""
         self._last: tuple[Mapping[str, str], LogConfig] | None = None
         self.set_defaults(defaults)
 
@@ -56,7 +56,7 @@ class LogConfigs:
         self._last = None
 
     def of(self, wanted: NewLog) -> LogConfig:
-        """Returns the settings of a log; partitions of a topic, which come one after the other, share theirs."""
+        """Returns the settings of a log; consecutive calls for one topic's partitions return the same object."""
         topic_config, last = wanted.topic_config, self._last
         if last is None or last[0] is not topic_config:
             last = self._last = topic_config, LogConfig.from_properties(self._defaults, wanted.known_properties())
@@ -113,7 +113,7 @@ class LogFactory:
             yield LogEntry(topic_partition, log, topic_id)
 
     def open_copy(self, log: Log, directory: str, data_dir: DataDir) -> Log:
-        """Opens the copy of a log, which holds all that the log does. Raises StorageError."""
+        """Opens the complete copy of `log` in another folder, with the offsets of `log`. Raises StorageError."""
         return Log(
             self._fs,
             self._clock,

@@ -31,11 +31,11 @@ FEW = 16  # up to that many files are synced one by one, more by a sync of the w
 
 
 class DamagedMetadataError(StorageError):
-    """A `partition.metadata` that can be read, and has no topic's id."""
+    """A `partition.metadata` file that can be read, but holds no topic id."""
 
 
 def is_damaged_id(found: uuid.UUID, expected: uuid.UUID) -> bool:
-    """Returns whether the id that was found is another than the expected one, and has half of its characters."""
+    """Returns whether an id differs from the expected one but agrees in half of its characters: it was damaged."""
     if found == expected or expected.version != RANDOM:
         return False
     agreeing = [one == other for one, other in zip(encode_id(found), encode_id(expected), strict=True)]
@@ -43,7 +43,7 @@ def is_damaged_id(found: uuid.UUID, expected: uuid.UUID) -> bool:
 
 
 def claim_data_dir(fs: FileSystem, directory: str, *, cluster_id: str, broker_id: int) -> None:
-    """Writes `meta.properties` into a fresh folder, or checks the one that is there. Raises StorageError.
+    """Writes cluster and broker id into a fresh folder's `meta.properties`, or checks those there. Raises StorageError.
 
     Raises InconsistentClusterIdError where the folder belongs to another cluster or broker.
     """
@@ -107,10 +107,10 @@ def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, uuid.UUID]) -> None:
-    """Makes partitions' folders in a data folder, each path with its topic's id, and makes all of it durable.
+    """Makes partitions' folders in a data folder, synced; `topic_ids` has each folder's path and its topic's id.
 
-    A new one has its first segment's file, empty: a crash must not keep the name of a later one alone, as the log would
-    begin there. On StorageError a folder that was made may lack its id.
+    A new folder gets the empty file of its first segment: were a later segment's the first name to reach the disk, a
+    log found after a crash would begin there. On StorageError a folder that was made may lack its id.
     """
     for directory in topic_ids:
         with storage_errors(directory):

@@ -31,10 +31,10 @@ from millrace_broker.storage.sync_lane import SyncLane
 
 
 class Flushing:
-    """The flushes of one log. They exclude one another, and the log's end, by `lock`.
+    """Syncs one log. `lock` is held by each flush, and by whoever closes or truncates the log.
 
-    With `commits_synced` nothing counts as committed before it is synced. `commit_limit` is how many unsynced records
-    keep an append from being committed, which follows from that and `flush.messages`.
+    With `commits_synced` nothing counts as committed before it is synced. `commit_limit` is with how many unsynced
+    records an append is not committed: 1 then, else `flush.messages`.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Flushing:
         return self._segments.health.reason is not None
 
     def reconfigure(self, flush_messages: int) -> None:
-        """Takes another `flush.messages`; what is more than that is owed at once.
+        """Sets another `flush.messages`, and puts the log into the sync lane if that many records are not synced.
 
         Raises StorageError without a lane.
         """
@@ -85,7 +85,7 @@ class Flushing:
         self._set_commit_limit()
 
     def commit_synced(self, *, commits_synced: bool) -> None:
-        """Says whether only what is synced counts as committed. Raises StorageError without a lane."""
+        """Sets whether a record must be synced before it counts as committed. Raises StorageError without a lane."""
         self.commits_synced = commits_synced
         self._set_commit_limit()
 
@@ -99,7 +99,7 @@ class Flushing:
 
     @property
     def committable_offset(self) -> int:
-        """The offset up to which the disk has what must be synced before it is committed."""
+        """The offset below which records may count as committed, as far as syncs are concerned."""
         end = self._segments.end_offset
         return self._synced_offset if self._are_too_many(end, self.commit_limit) else end
 
@@ -108,11 +108,11 @@ class Flushing:
 
     @property
     def _synced_offset(self) -> int:
-        """The recovery point, or the log start offset, as what lies below that needs no sync any more."""
+        """The recovery point, or the log start offset if higher, as deleted records need no sync."""
         return max(self.recovery_point, self._segments.start_offset)
 
     def put_if_owed(self) -> None:
-        """Puts the log into the lane where `commit_limit` records are not synced.
+        """Puts the log into the sync lane, which flushes it, where `commit_limit` records are not synced.
 
         Raises StorageError without a lane.
         """
@@ -120,13 +120,14 @@ class Flushing:
             self._lane.put(self)
 
     def flush_soon(self) -> None:
-        """Puts the log into the lane. Raises StorageError without a lane."""
+        """Puts the log into the sync lane, which flushes it. Raises StorageError without a lane."""
         self._lane.put(self)
 
     def sync(self) -> bool:
-        """Flushes what is appended so far, if it was not flushed yet. Raises StorageError.
+        """Flushes what is appended so far, unless it is synced. Raises StorageError.
 
-        Returns false where the disk has no room for indexes or leader epochs, without which the point stays behind.
+        Returns false if the disk has no room for indexes or leader epochs, without which the recovery point doesn't
+        move.
         """
         end = self._segments.end_offset
         if self.recovery_point < end:
@@ -154,7 +155,7 @@ class Flushing:
             raise StorageError(f"{self._segments.directory}: the disk has no room for indexes or leader epochs")
 
     def finish(self) -> None:
-        """Syncs and seals the whole log, which is about to be closed; the caller holds `lock`. Raises StorageError."""
+        """Syncs a log before it is closed, and frees its indexes; the caller holds `lock`. Raises StorageError."""
         segments, active = self._segments, self._segments.now.active
         active.finish()
         with storage_errors(segments.directory):
@@ -195,9 +196,9 @@ class Flushing:
                 raise
 
     def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
-        """Syncs a segment; returns false where the disk has no room for its indexes, which a crash must have rebuilt.
+        """Syncs a segment; returns false if its indexes find no room: the recovery point then stays below.
 
-        The indexes of a growing segment may wait: whatever the recovery point, it is walked after a crash.
+        A growing segment's indexes may be missing: after a crash it is walked and they are rebuilt anyway.
         """
         with self._segments.health.guard(segment.path):
             has_room = segment.write_indexes()

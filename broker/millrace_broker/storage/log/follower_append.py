@@ -72,7 +72,7 @@ def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, 
 
 
 class FollowerAppend(Truncation):
-    """Appends to one log what was fetched from its leader, and cuts off what the leader does not have.
+    """Appends what was fetched from the leader to a follower's log, and cuts off what the leader lacks.
 
     `may_have_gaps` says whether offsets may be left out.
     """
@@ -81,7 +81,7 @@ class FollowerAppend(Truncation):
     may_have_gaps: bool
 
     def append(self, batches: Buffer, leader_epoch: int, *, may_wait: bool) -> LogAppendInfo | None:
-        """Appends what was fetched, as `Log.append_as_follower`."""
+        """Appends fetched batches, as `Log.append_as_follower` describes."""
         self._segments.check_writable(by_holder=may_wait)
         view = memoryview(batches)
         found = validate_fetched(view, leader_epoch)
@@ -113,7 +113,7 @@ class FollowerAppend(Truncation):
         return LogAppendInfo(first_offset, found[-1][1].last_offset, NO_TIMESTAMP, max(newest, NO_TIMESTAMP))
 
     def _check_begins_below(self, end_offset: int, first: BatchHeader) -> None:
-        """Raises InvalidRecordError unless an empty log may begin with this batch, which holds its log end offset."""
+        """Raises InvalidRecordError unless the log is empty and its end offset lies within this first batch."""
         segments = self._segments
         if segments.start_offset < end_offset or first.next_offset <= end_offset:
             raise InvalidRecordError(
@@ -121,7 +121,7 @@ class FollowerAppend(Truncation):
             )
 
     def _append_run(self, view: memoryview, run: Batches, epoch: int) -> None:
-        """Appends batches of one leader epoch, together if the active segment takes them all."""
+        """Appends batches of one leader epoch, in one write if the active segment takes them all."""
         placement = _as_they_are(view, run)
         if len(run) == 1 or self._writer.takes(placement):
             self._write(view, run, placement, epoch)
@@ -140,7 +140,7 @@ class FollowerAppend(Truncation):
                 self._producers.append_fetched(header, view[position : position + header.size_bytes], note_aborted)
 
     def _go_on_at(self, offset: int) -> None:
-        """Begins a segment at an offset that a segment which begins at the log's end could not index."""
+        """Begins a segment at `offset`, which is too far above the log's end for the active segment's index."""
         end_offset, self._segments.end_offset = self._segments.end_offset, offset
         try:
             self._writer.roll()
@@ -158,7 +158,7 @@ def _has_gaps(found: Batches, next_offset: int) -> bool:
 
 
 def _as_they_are(view: memoryview, run: Sequence[tuple[int, BatchHeader]]) -> Placement:
-    """Returns batches that lie side by side as what to write, at the offsets that they have."""
+    """Returns how batches that lie side by side are written: in one piece, at the offsets that they have."""
     start, (last_position, last) = run[0][0], run[-1]
     end = last_position + last.size_bytes
     newest = NO_TIMESTAMP

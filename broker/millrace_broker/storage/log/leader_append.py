@@ -40,7 +40,7 @@ AppendOutcome = LogAppendInfo | MillraceError
 
 
 class LeaderAppend:
-    """Appends to one log what producers and coordinators send."""
+    """Appends to the leader's log what producers and coordinators send."""
 
     __slots__ = (
         "_clock", "_config", "_flushing", "_keeps_plain", "_producers", "_segments", "_stamps_append_time",
@@ -64,7 +64,7 @@ class LeaderAppend:
         self.reconfigure(config)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Takes other settings, from the next append on."""
+        """Sets the log's settings, which hold from the next append on."""
         self._config = config
         codec = codec_of_topic(config)
         self._keeps_plain = codec is None or codec is Codec.NONE
@@ -72,7 +72,7 @@ class LeaderAppend:
         self._stamps_append_time = config.message_timestamp_type == LOG_APPEND_TIME
 
     def append_all(self, appends: Sequence[Buffer | Prepared], leader_epoch: int) -> Sequence[AppendOutcome]:
-        """Appends what came together, in order; returns the offsets of each, or the error that it failed with."""
+        """Appends batches of several requests in order; returns for each its offsets or the error."""
         outcomes: list[AppendOutcome] = []
         run: list[Append] = []
         turn: Turn | None = None  # of the batch that goes on with the run; a run without a producer has none
@@ -112,7 +112,7 @@ class LeaderAppend:
         return outcomes
 
     def _checked(self, view: memoryview, found: Batches) -> Append:
-        """Returns the batches as they are to be appended; plain ones of a topic without rules are checked in place."""
+        """Returns the batches checked, recompressed if need be; plain ones without rules are checked in place."""
         for position, header in found:
             if (
                 header.attributes & CODEC_MASK
@@ -124,7 +124,10 @@ class LeaderAppend:
         return view, found
 
     def _append_run(self, run: Sequence[Append], leader_epoch: int, turn: Turn | None) -> Sequence[AppendOutcome]:
-        """Appends what is valid, together if the active segment takes it all; `turn` is its producer's next."""
+        """Appends checked batches, in one write if the active segment takes all; returns each one's outcome.
+
+        `turn` is what the next batch of their idempotent producer must be (`next_turn`), None without one.
+        """
         if not run:
             return []
         sent = run
@@ -152,7 +155,7 @@ class LeaderAppend:
         return placement.appends
 
     def append_as_coordinator(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo:
-        """Appends what a coordinator writes: of a producer the epoch counts and not the sequence."""
+        """Appends what a coordinator writes; of its producer ids the epoch is checked, and not the sequence."""
         self._segments.check_writable()
         view = memoryview(batches)
         header = read_header(view)

@@ -52,7 +52,7 @@ Batches = Callable[[int], Iterable[BatchHeader]]
 
 
 class LeaderEpochs:
-    """The leader epochs of one log."""
+    """The leader epochs of one log with their first offsets, in memory and in `leader-epoch-checkpoint`."""
 
     __slots__ = (
         "_entries", "_file_lock", "_fs", "_lacks_from", "_path", "is_behind", "is_written_first", "latest",
@@ -60,7 +60,7 @@ class LeaderEpochs:
     )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str, batches: Batches) -> None:
-        """Reads the file, or else the headers of the log's `batches`. Raises StorageError."""
+        """Reads the file or, if that is damaged, the headers of the log's batches. Raises StorageError."""
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._file_lock = Lock()
@@ -89,33 +89,34 @@ class LeaderEpochs:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether the file lacks an epoch."""
+        """Whether an epoch is known that the file does not have yet."""
         return self._lacks_from is not None
 
     def take_from(self, batches: Iterable[BatchHeader]) -> None:
-        """Takes the epochs that the file lacks from the batches at and above the recovery point."""
+        """Adds the epochs of `batches`, those at and above the recovery point, which the file may lack."""
         for epoch, start_offset in _epochs_of(batches, self.latest):
             self.assign(epoch, start_offset)
         self.newest_found = max(self.newest_found, self.latest)
 
     def announce(self, epoch: int, start_offset: int) -> None:
-        """Writes an epoch that is about to begin, if it has to be in the file first. Raises StorageError."""
+        """Writes an epoch to the file before its first batch, if `is_written_first`. Raises StorageError."""
         if self.is_written_first:
             self._replace(self._with(epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that a leader's epoch begins at `start_offset`; the next flush writes it.
+        """Notes that a leader's epoch begins at `start_offset`; the next flush writes it to the file.
 
-        Entries of this or a newer epoch are dropped, as those that begin at or above the offset: both always increase.
+        Entries of this or a newer epoch and entries that start at or above the offset are dropped, as both always
+        increase.
         """
         self._keep(self._with(epoch, start_offset))
         if self._lacks_from is None and not self.is_written_first:
             self._lacks_from = start_offset  # after it is kept: a flush meanwhile may write it twice, and not miss it
 
     def flushed_end(self, end_offset: int) -> int:
-        """Writes what the file lacks of a log that is flushed up to an offset; returns up to where the file lacks none.
+        """Writes what the file lacks after a flush up to `end_offset`; returns up to where it lacks nothing.
 
-        That is less on a full disk. Other OSErrors pass.
+        That is less than `end_offset` on a full disk. Raises any other OSError.
         """
         lacks_from, self._lacks_from = self._lacks_from, None
         if lacks_from is None:
@@ -131,7 +132,7 @@ class LeaderEpochs:
         return end_offset
 
     def truncate(self, log_end_offset: int) -> None:
-        """Forgets epochs of which the log holds nothing.
+        """Forgets the epochs that begin at or above the new log end offset.
 
         A file that can't be written, as on a full disk, keeps them until the next epoch is written, `catch_up` is
         called, or the log is opened again; it is not read before.
@@ -141,15 +142,15 @@ class LeaderEpochs:
             self._replace_if_possible(kept)
 
     def catch_up(self) -> None:
-        """Writes the file if it could not be written when epochs were dropped. Raises StorageError.
+        """Writes the file if it still has epochs that were dropped. Raises StorageError.
 
-        This comes before an append in an epoch that the file has: the log may grow past the start of a dropped one.
+        This comes before an append in an epoch of the file: the log could grow past the start of a dropped epoch.
         """
         if self.is_behind:
             self._replace(self._entries)
 
     def raise_start(self, log_start_offset: int) -> None:
-        """Forgets epochs that end at or below the log start offset; the one that holds the offset begins there now."""
+        """Forgets the epochs that end at or below the log start offset; the epoch at that offset begins there now."""
         below = [epoch for epoch, start_offset in self._entries if start_offset <= log_start_offset]
         if below:
             self._keep([(below[-1], log_start_offset), *self._entries[len(below) :]])
@@ -165,7 +166,7 @@ class LeaderEpochs:
             self._lacks_from = None
 
     def _write(self, entries: list[tuple[int, int]]) -> None:
-        """Writes the file; raises OSError. The caller holds the lock."""
+        """Writes the file, synced; raises OSError. The caller holds `_file_lock`."""
         write_file_durably(self._fs, self._path, encode_lines(f"{epoch} {offset}" for epoch, offset in entries))
         self.is_behind = False
 
@@ -194,7 +195,7 @@ def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:
 
 
 def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
-    """Raises DamagedCheckpointError where an entry can't be true of the batches. Raises StorageError."""
+    """Raises DamagedCheckpointError where an epoch's start can't be true by the log's batches. Raises StorageError."""
     for number, (epoch, start) in enumerate(entries):
         before = entries[number - 1] if number else None
         end = entries[number + 1][1] if number + 1 < len(entries) else MAX_LONG
@@ -203,9 +204,9 @@ def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
 
 
 def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, batches: Batches) -> bool:
-    """Returns whether two batches have another epoch behind the start, or the epoch reaches to before it.
+    """Returns whether two batches behind `start` have another epoch, or one before it has this one.
 
-    An epoch begins with a batch, but for the first one: its start is raised with that of the log.
+    An epoch begins with a batch, but for the first one: its start is raised with the log start offset.
     """
     ahead = list(islice(batches(start), 2))
     own = [one.partition_leader_epoch for one in ahead if one.base_offset < end]
@@ -221,7 +222,7 @@ def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, bat
 
 
 def _epochs_of(batches: Iterable[BatchHeader], latest: int) -> Iterator[tuple[int, int]]:
-    """Yields where each epoch above `latest` begins; one that can't be is passed over."""
+    """Yields (epoch, start offset) of each epoch above `latest`, but for one that the next batch contradicts."""
     headers = iter(batches)
     header = next(headers, None)
     while header is not None:

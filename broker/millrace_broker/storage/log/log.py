@@ -81,10 +81,11 @@ class Log:
         health: DirHealth | None = None,
         lane: SyncLane | None = None,
     ) -> None:
-        """Opens the log of an existing folder, recovering it unless the shutdown was clean; raises StorageError.
+        """Opens the log in an existing folder, recovering it unless the shutdown was clean; raises StorageError.
 
-        The offsets are those of the data folder's checkpoints; `may_end_early` is as in `Promises`.
-        Without a lane the log syncs at once what has to be synced.
+        The offsets are those of the data folder's checkpoints. `may_end_early` says that a segment may end before the
+        next one begins, as compaction was at work. Without a lane the log syncs by itself, at once, what has to be
+        synced.
         """
         self.topic_partition = topic_partition
         self.directory = directory
@@ -113,7 +114,7 @@ class Log:
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
     def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
-        """Reads what is known beside the batches (leaders, producers), and connects the parts. Raises StorageError."""
+        """Reads leader epochs and producers' state, and makes the parts of the log. Raises StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
         recovery_point = min(recovery_point, segments.end_offset)
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers_from)
@@ -139,7 +140,7 @@ class Log:
 
     @property
     def log_start_offset(self) -> int:
-        """The offset at which the log starts: what lies below it is gone."""
+        """The first offset that can be read: records below it are deleted."""
         return self._segments.start_offset
 
     @property
@@ -151,7 +152,7 @@ class Log:
     def high_watermark(self) -> int:
         """The offset below which all is committed: nothing at or above it is deleted, compacted or made the start.
 
-        It is `committable_offset` until a partition whose followers are waited for sets it. A truncation lowers it.
+        It is `committable_offset` until a partition that waits for followers sets it. A truncation lowers it.
         """
         known = self._segments.high_watermark
         return self.committable_offset if known is None else known
@@ -176,7 +177,7 @@ class Log:
 
     @property
     def committable_offset(self) -> int:
-        """The offset up to which the disk has what must be synced before it is committed.
+        """The offset below which records may count as committed, as far as syncs are concerned.
 
         It is the log end offset unless a sync is demanded (`flush.messages`, `commit_synced`) and not done yet.
         """
@@ -185,7 +186,7 @@ class Log:
         return end if end - flushing.recovery_point < flushing.commit_limit else flushing.committable_offset
 
     def owes_sync(self, offset: int | None = None) -> bool:
-        """Returns whether an append up to `offset`, by default the newest, waits for a sync to be acknowledged."""
+        """Returns whether an append up to `offset`, by default the newest, needs a sync before its acknowledgement."""
         flushing, end = self._flushing, self._segments.end_offset if offset is None else offset
         return end - flushing.recovery_point >= flushing.flush_messages and flushing.owes(end)
 
@@ -196,7 +197,7 @@ class Log:
 
     @property
     def is_held(self) -> bool:
-        """Whether a worker has the log for itself, so that appends are refused."""
+        """Whether a worker thread truncates or moves the log, so that appends raise NotLeaderError."""
         return self._segments.is_held
 
     @is_held.setter
@@ -205,12 +206,12 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all batches."""
+        """The size of all batches in bytes, without indexes."""
         return sum(segment.size_bytes for segment in self._segments.now)
 
     @property
     def segments(self) -> SegmentSequence:
-        """All segments, at this moment."""
+        """All segments, in a sequence that later changes of the log leave as it is."""
         return self._segments.now
 
     @property
@@ -220,18 +221,18 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the end was cut off since the log was opened; what reads files elsewhere may have met one."""
+        """How often the end was cut off since the log was opened; a reader on another thread compares it."""
         return self._segments.truncations
 
     @property
     def starts_inside_segment(self) -> bool:
-        """Whether the log start offset can't be told from the segments alone."""
+        """Whether the log start offset lies inside the first segment, so that only a checkpoint keeps it."""
         return self.log_start_offset > self._segments.now[0].base_offset or self._segments.has_dropped
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Takes other settings from the next append on; an open segment keeps its index sizes.
+        """Sets the log's settings, from the next append on; an open segment keeps its index sizes.
 
-        Raises StorageError where there is no lane, and a sync that is owed now fails.
+        Raises StorageError where there is no lane, and a sync that `flush.messages` now demands fails.
         """
         self.config = config
         self._writer.reconfigure(config)
@@ -239,7 +240,7 @@ class Log:
         self._flushing.reconfigure(config.flush_messages)
 
     def commit_synced(self, *, commits_synced: bool) -> None:
-        """Says whether only what is synced counts as committed, as no other replica has it. Raises StorageError."""
+        """Sets whether records must be synced to be committed, as no other replica has them. Raises StorageError."""
         self._flushing.commit_synced(commits_synced=commits_synced)
 
     def append(
@@ -249,17 +250,17 @@ class Log:
 
         A batch that its producer sent before is not appended again: the offsets that it got then are returned (KIP-98).
         Raises RecordError for bytes that break a rule, ProducerError for a batch out of its producer's sequence and for
-        a marker that is out of date, and StorageError where the disk fails; the log is then as before.
-        A sync that `flush.messages` demands is made by the lane of the data folder: the append is acknowledged once it
-        does not owe one any more (`owes_sync`). Without a lane it is made here, and one that fails takes the
-        data folder offline: what the disk holds is unknown until the folder is opened again.
+        a marker of an older epoch, and StorageError where the disk fails; the log is then unchanged. A sync that
+        `flush.messages` demands is left to the sync lane of the data folder: the caller acknowledges the append once
+        `owes_sync` is false. Without a lane it is made here, and one that fails takes the data folder offline: what the
+        disk holds is unknown until the folder is opened again.
         """
         if origin is AppendOrigin.COORDINATOR:
             return self._leader.append_as_coordinator(batches, leader_epoch)
         return only_place(self._leader.append_all((batches,), leader_epoch))
 
     def append_all(self, appends: Sequence[Buffer | Prepared], *, leader_epoch: int) -> Sequence[AppendOutcome]:
-        """Appends what came together from clients, in order; returns for each its offsets, or the error of `append`.
+        """Appends batches of several requests in order; returns each one's offsets, or the error of `append`.
 
         One write takes as many as the active segment has room for, of one idempotent producer at most, and fails them
         all; what is invalid fails alone.
@@ -279,11 +280,11 @@ class Log:
     # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
 
     def end_if_truncated(self, offset: int) -> int:
-        """Returns where the log would end after `truncate_to`, which cuts off whole batches. Raises StorageError."""
+        """Returns where `truncate_to(offset)` would end the log: at a batch's end. Raises StorageError."""
         return self._follower.end_at(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Cuts off what is not wholly below `offset`, durably; returns false where that is nothing.
+        """Cuts off all batches that reach above `offset`, synced; returns false where there is none.
 
         A log of which nothing would be left goes on, empty, at `offset`. Raises OffsetOutOfRangeError for a negative
         one, and StorageError: once a file was changed, that takes the data folder offline, as only opening it again
@@ -295,7 +296,7 @@ class Log:
         return is_truncated
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes everything, durably; the log goes on, empty, at `offset`. Raises as `truncate_to`."""
+        """Removes all batches, synced; the log goes on, empty, at `offset`. Raises what `truncate_to` raises."""
         self.release_replaced()
         self._follower.start_at(offset, offset)
 
@@ -307,11 +308,11 @@ class Log:
         self._flushing.flush()
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Returns whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment waits to be synced."""
+        """Returns whether `flush.ms` has passed (monotonic `now_ms`), or a closed segment is not synced."""
         return self._flushing.is_due(now_ms, self.config.flush_ms)
 
     def flush_soon(self) -> None:
-        """Has the lane flush the log. Raises StorageError where there is no lane, and the flush fails."""
+        """Puts the log into the sync lane, which flushes it. Without a lane, flushes it now and raises StorageError."""
         self._flushing.flush_soon()
 
     # Reading.
@@ -319,16 +320,16 @@ class Log:
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True) -> bytes:
         """Returns the bytes of whole batches from the one that holds `offset`, all from one segment.
 
-        They are at most `max_bytes`, but a first batch above that comes whole if `at_least_one` (KIP-74). A batch at or
-        above `up_to_offset`, the high watermark, is never among them. Empty where there is nothing to read yet.
-        Raises OffsetOutOfRangeError below the log start offset and above the log end offset, StorageError.
+        They are at most `max_bytes`, but if `at_least_one` the first batch comes even if it is larger (KIP-74). Batches
+        at or above `up_to_offset`, such as the high watermark, are left out. Returns b"" where there is nothing to read
+        yet. Raises OffsetOutOfRangeError below the log start offset and above the log end offset, StorageError.
         """
         return self._reader.read(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
 
     def read_or_find(
         self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True, read_at_once_bytes: int
     ) -> bytes | LogSlice:
-        """Returns what `read` does where it is at most `read_at_once_bytes`; what is more is left in the file."""
+        """Returns what `read` does, or, where that is above `read_at_once_bytes`, its place in the file."""
         return self._reader.read_or_find(offset, max_bytes, up_to_offset, read_at_once_bytes, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
@@ -336,29 +337,29 @@ class Log:
         return self._reader.offset_for_timestamp(timestamp_ms)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """Returns (timestamp, offset) of the first record with the largest timestamp, -1 without one (KIP-734).
+        """Returns (timestamp, offset) of the first record with the largest timestamp (KIP-734); None without records.
 
-        None without records. Raises StorageError.
+        The timestamp is -1 where no record has one. Raises StorageError.
         """
         return self._reader.offset_of_max_timestamp()
 
     def newest_timestamp_ms(self) -> int:
-        """Returns the largest timestamp of all segments, of a record that may be deleted by now; -1 without any."""
+        """Returns the largest timestamp of the segments, though its record may be deleted by now; -1 without any."""
         return self._reader.newest_timestamp_ms()
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
-        """Returns offsets at which a reader may begin, newest first, as Kafka 0.7 and 0.8 do. Raises StorageError."""
+        """Returns offsets for ListOffsets requests of Kafka 0.7 and 0.8, newest first. Raises StorageError."""
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
         return self._reader.offsets_before(timestamp_ms, max_count, end_offset, self._clock.now_ms())
 
     # Producers and transactions.
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Returns the end for `read_committed` readers: the first open transaction, or else the high watermark."""
+        """Returns where `read_committed` readers stop: at the first open transaction, or else the high watermark."""
         return max(self.producers.last_stable_offset(high_watermark), self._segments.start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions that reach into the offsets from start up to end; raises StorageError."""
+        """Returns the aborted transactions with records from `start_offset` up to `end_offset`; raises StorageError."""
         return self._reader.aborted_transactions(start_offset, end_offset)
 
     def expire_producers(self) -> int:
@@ -375,9 +376,9 @@ class Log:
         self.leader_epochs.raise_start(self._segments.start_offset)
 
     def apply_retention(self, *, dry_run: bool = False) -> RetentionReport:
-        """Deletes segments that the settings let go, below the high watermark and while compaction replaces none.
+        """Deletes the segments that the settings let go, all below the high watermark; returns what it deleted and why.
 
-        Their files go by `remove_deleted`. A dry run leaves the segments. Raises StorageError.
+        `remove_deleted` later removes their files. A dry run only reports. Raises StorageError.
         """
         self.release_replaced()
         names_lock = self._segments.names_lock
@@ -394,15 +395,15 @@ class Log:
         return report
 
     def remove_deleted(self) -> int:
-        """Renames files of deleted segments, and removes old ones; returns how many. Raises StorageError."""
+        """Renames files of deleted segments, removes those that are due; returns how many. Raises StorageError."""
         return self._segments.remove_deleted()
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
-        """Puts a compacted segment in the place of those that it was made of, as `LogSegments.replace` says."""
+        """Puts a compacted segment in place of `old`; returns false if the log has changed (`LogSegments.replace`)."""
         return self._segments.replace(old, new, truncations, self.config.file_delete_delay_ms)
 
     def release_replaced(self) -> None:
-        """Closes the segments that compaction has replaced; readers that hold one by `retain` keep it."""
+        """Closes the segments that compaction has replaced; readers may keep them by `LogSegment.retain`."""
         self._segments.release_replaced()
 
     def verify(self, *, dry_run: bool = False) -> VerifyReport:
@@ -424,22 +425,25 @@ class Log:
 
     @property
     def damage(self) -> list[tuple[str, DamagedRange]]:
-        """What is set aside as damaged: paths of segments, and ranges in them."""
+        """The damaged ranges that reads pass over, each with the path of its segment."""
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
     def set_damage_aside(self, offset: int) -> None:
-        """Sets aside the first damaged batch from an offset on. Raises CorruptRecordError without one, StorageError."""
+        """Lets reads pass over the first damaged batch from an offset on. Raises CorruptRecordError without one.
+
+        Raises StorageError.
+        """
         self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
-        """Writes what was found to be damaged since the log was opened into `damaged-ranges`. Raises StorageError."""
+        """Writes the damaged ranges into the log's `damaged-ranges` file, if they have changed. Raises StorageError."""
         with storage_errors(self.directory):
             self._named_damage = name_damage(self._fs, self.directory, self._segments.now, self._named_damage)
 
     # Moving and closing.
 
     def take_over(self, other: Log) -> None:
-        """Takes from another log of the same batches what isn't in its files."""
+        """Takes producers' state, high watermark and log start from `other`, whose moved copy this log is."""
         self.producers.take_over(other.producers)
         self._segments.high_watermark = other._segments.high_watermark
         self.raise_log_start_offset(other.log_start_offset)
@@ -447,9 +451,9 @@ class Log:
         self.commit_synced(commits_synced=other._flushing.commits_synced)
 
     def hand_over(self, take: Callable[[SegmentSequence], None]) -> None:
-        """Gives `take` the log as closed and synced segments, which nothing renames meanwhile; it stays open.
+        """Calls `take` with the log's segments, all closed and synced, while no file is renamed; the log stays open.
 
-        What `take` raises passes. Raises StorageError.
+        Raises StorageError, and what `take` raises.
         """
         self.release_replaced()
         with self._segments.names_lock:
@@ -462,7 +466,7 @@ class Log:
             take(self._segments.now)
 
     def close(self) -> None:
-        """Flushes, and gives the files back; closing again does nothing. Raises StorageError where the flush fails."""
+        """Flushes and closes the files; closing again does nothing. Raises StorageError where the flush fails."""
         self.release_replaced()
         with self._segments.names_lock, self._flushing.lock:
             if self._segments.is_closed:
@@ -476,7 +480,7 @@ class Log:
                 self._release_files()
 
     def abandon(self) -> None:
-        """Gives the files back without a flush, for a log that is deleted."""
+        """Closes the files without a flush, as for a log that is deleted."""
         self.release_replaced()
         with self._segments.names_lock, self._flushing.lock:
             if not self._segments.is_closed:

@@ -41,12 +41,12 @@ EARLIEST = -2
 
 
 class LogSlice:
-    """Whole batches in a file; `len()` is their size in bytes."""
+    """Whole batches that lie in a segment's file, which is kept open; `len()` is their size in bytes."""
 
     __slots__ = ("_position", "_segment", "_size_bytes")
 
     def __init__(self, segment: LogSegment, position: int, size_bytes: int) -> None:
-        """Retains the segment; raises StorageError where it is closed already."""
+        """Keeps the segment's files open from now on; raises StorageError where they are closed already."""
         self._segment: LogSegment | None = None
         if not segment.retain():
             raise StorageError(f"{segment.path}: the segment is closed")
@@ -62,9 +62,9 @@ class LogSlice:
             self._segment.release()
 
     def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """Returns the bytes, or `size_bytes` of them from `start` on.
+        """Returns the batches' bytes, or `size_bytes` of them from `start` on.
 
-        Raises StorageError, also where they were cut off.
+        Raises StorageError, also where a truncation has cut them off.
         """
         assert self._segment is not None
         length = self._size_bytes - start if size_bytes is None else min(size_bytes, self._size_bytes - start)
@@ -76,7 +76,7 @@ class LogSlice:
 
     @contextmanager
     def file(self) -> Iterator[tuple[int, int]]:
-        """Lends (descriptor, position) for `sendfile`, within the context, which sends fewer bytes where the file ends.
+        """Gives (descriptor, position) for `sendfile` within the context; a file that was cut since sends fewer bytes.
 
         Raises StorageError.
         """
@@ -90,7 +90,7 @@ FoundBatches = tuple[LogSegment, Located]
 
 
 class LogReader:
-    """Reads one log, by way of its segments."""
+    """Reads the batches of one log, and searches them by timestamp."""
 
     __slots__ = ("_fs", "_segments")
 
@@ -142,7 +142,7 @@ class LogReader:
         return None
 
     def set_damage_aside(self, offset: int) -> None:
-        """Sets aside the first damaged batch from that of an offset on, as `Log.set_damage_aside` does."""
+        """Lets reads pass over the first damaged batch from an offset on; raises as `Log.set_damage_aside` does."""
         segments = self._segments.now
         segment = segments[segments.floor_index(offset)]
         with storage_errors(segment.path):
@@ -150,7 +150,7 @@ class LogReader:
                 raise CorruptRecordError(f"{segment.path}: no damaged batch behind offset {offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Returns (timestamp, offset) of the first record that is not older, as `Log.offset_for_timestamp` does."""
+        """Returns (timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""
         with storage_errors(self._segments.directory):
             return self._first_not_older(self._segments.now, timestamp_ms, self._segments.start_offset)
 
@@ -187,7 +187,7 @@ class LogReader:
         return offsets_before(starts, timestamp_ms, max_count, up_to_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions that reach into the offsets from start up to end; raises StorageError."""
+        """Returns the aborted transactions with records from `start_offset` up to `end_offset`; raises StorageError."""
         segments = self._segments.now
         with storage_errors(self._segments.directory):
             indexes = (each.transaction_index for each in segments[segments.floor_index(start_offset) :])
@@ -218,10 +218,10 @@ def _read(found: FoundBatches) -> bytes:
 
 
 def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimedOffset | None:
-    """Finds the first record from `start_offset` on whose timestamp is not below `timestamp_ms`; None without one.
+    """Returns the first record at `start_offset` or above that is not older than `timestamp_ms`; None without one.
 
-    Where a batch's header promises one that none of its records has, the batch's last record is returned: otherwise
-    every batch with such a header would be decompressed.
+    If a batch's header claims such a timestamp but none of its records has it, the batch's last record is returned: to
+    search on would decompress every batch with such a header.
     """
     older = segment.time_index.floor(timestamp_ms - 1)
     floor = segment.offset_index.floor(older[1]) if older is not None else None

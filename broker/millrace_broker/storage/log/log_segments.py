@@ -63,7 +63,7 @@ from millrace_broker.storage.segments.segment_swap import swap_in
 
 
 class Rolling:
-    """The rule for one log; `seed` makes its draws repeatable."""
+    """Decides when one log begins a new segment; `seed` makes the random part of `segment.jitter.ms` repeatable."""
 
     __slots__ = ("_begun_at_ms", "_chance", "_clock", "_config", "_jitter_ms", "_roll_ms", "_seed", "segment_bytes")
 
@@ -77,7 +77,7 @@ class Rolling:
 
     @property
     def config(self) -> LogConfig:
-        """The current settings; they hold for the segment that is active too."""
+        """The log's current settings, which hold for the active segment, too."""
         return self._config
 
     @config.setter
@@ -86,7 +86,7 @@ class Rolling:
         self.segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
 
     def resume(self, segment: LogSegment) -> None:
-        """Goes on with the active segment found at the start; on a full disk without its room. Raises OSError."""
+        """Does what `begin` does, but for reserving disk space if the disk is full. Raises OSError."""
         try:
             self.begin(segment)
         except OSError as error:
@@ -94,7 +94,7 @@ class Rolling:
                 raise
 
     def begin(self, segment: LogSegment) -> None:
-        """Makes a new segment the active one; its room is taken if `preallocate` says so. Raises OSError."""
+        """Starts the age of a new active segment; reserves its space if `preallocate` is set. Raises OSError."""
         if self.config.preallocate:
             segment.reserve(self.config.segment_bytes)
         self._begun_at_ms = self._clock.now_ms()
@@ -107,7 +107,7 @@ class Rolling:
         return self._chance.randint(0, up_to_ms)
 
     def is_due(self, active: LogSegment, size_bytes: int, last_offset: int, max_timestamp: int) -> bool:
-        """Returns whether `size_bytes` more, up to an offset and a timestamp, belong in a new segment."""
+        """Returns whether an append of this size, last offset and largest timestamp needs a new segment."""
         active_bytes, began_ms = active.size_bytes, active.first_timestamp
         if not active_bytes:
             return False
@@ -123,9 +123,9 @@ class Rolling:
 class LogSegments:
     """What the parts of one log share: its segments (`now`), its bounds, and whether it is closed.
 
-    `names_changed` says whether the folder has names that were not synced. `truncations` counts how often the end was
-    cut off: what reads files on another thread may meet one meanwhile. `high_watermark` is None where it is the log's
-    end, as no follower is waited for. `is_held` says whether a worker has the log for itself (`Replica.hold`).
+    `names_changed` says whether the folder has file names that were not synced. `truncations` counts how often the end
+    was cut off, by which a reader of files on another thread notices it. `high_watermark` is None where it is the log's
+    end, as no follower is waited for. `is_held` says that a worker truncates or moves the log (`Replica.hold`).
     """
 
     __slots__ = (
@@ -171,7 +171,7 @@ class LogSegments:
     def check_writable(self, *, by_holder: bool = False) -> None:
         """Raises StorageError where the log is closed or its data folder is offline.
 
-        NotLeaderError while the log is held, for all but the worker that has it: clients ask again.
+        Raises NotLeaderError while the log is held, unless for the worker that holds it: clients ask again.
         """
         if self.is_held and not by_holder:
             raise NotLeaderError(f"{self.topic_partition}: the log is being cut or moved")
@@ -181,7 +181,7 @@ class LogSegments:
             raise StorageError(f"{self.directory}: the log is closed")
 
     def begin(self, base_offset: int, rolling: Rolling) -> LogSegment:
-        """Adds a new active segment and finishes the one before; nothing is synced. An OSError changes nothing."""
+        """Adds a new active segment and ends the one before; nothing is synced. An OSError changes nothing."""
         segment = self._made(base_offset, rolling.config, rolling.begin)
         self.now.active.finish()
         with self._now_lock:
@@ -190,7 +190,7 @@ class LogSegments:
         return segment
 
     def restart(self, kept: Sequence[LogSegment], base_offset: int, rolling: Rolling) -> LogSegment:
-        """Goes on, after a truncation, with the segments that are left and a new active one. Raises OSError."""
+        """Replaces the segments, after a truncation, by those that are left and a new active one. Raises OSError."""
         segment = self._made(base_offset, rolling.config, rolling.resume)
         with self._now_lock:
             self.now = SegmentSequence((*kept, segment))
@@ -207,7 +207,10 @@ class LogSegments:
         return segment
 
     def led_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields headers of batches above an offset, of a walked segment two of each leader; raises StorageError."""
+        """Yields headers of batches above an offset; of a segment that was walked, two of each leader epoch.
+
+        Raises StorageError.
+        """
         if offset >= self.end_offset:
             return
         for segment in self.now[self.now.floor_index(offset) :]:
@@ -216,20 +219,23 @@ class LogSegments:
                 yield from (header for header in headers if header.next_offset > offset)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields the headers from the batch that holds an offset on, in a segment up to damage. Raises StorageError."""
+        """Yields the headers of all batches from the one that holds `offset` on, of each segment up to damage.
+
+        Raises StorageError.
+        """
         for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
                 yield from _headers_in(segment, offset)
 
     @property
     def has_dropped(self) -> bool:
-        """Whether dropped segments still have their names: if opened now, the log would begin with them."""
+        """Whether the files of deleted segments are not renamed yet: a log opened now would begin with them."""
         return bool(self._dropped)
 
     def drop_first(self, snapshot: str, delay_ms: int) -> None:
         """Takes the oldest segment out, so that the log starts at the next one.
 
-        Its files wait for `rename_dropped`, and so does the producers' snapshot at its base.
+        `rename_dropped` later renames its files and the producer `snapshot` at its base offset.
         """
         segment = self.now[0]
         self._dropped.append((self._clock.monotonic_ms() + delay_ms, segment, snapshot))
@@ -239,9 +245,10 @@ class LogSegments:
         segment.release()
 
     def rename_dropped(self) -> None:
-        """Renames the files of the segments that were taken out, the oldest first; any thread. Raises StorageError.
+        """Adds `.deleted` to the files of the segments taken out, oldest first; on any thread. Raises StorageError.
 
-        The names are synced before the next one goes, so a crash leaves no gap. What fails is tried again.
+        Each segment's names are synced before the next one's change, so a crash leaves no gap. A failed rename is tried
+        again.
         """
         with self._dropped_lock, storage_errors(self.directory):
             while self._dropped and not self.is_closed and self.health.reason is None:
@@ -253,12 +260,12 @@ class LogSegments:
                 del self._dropped[0]
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment, truncations: int, delay_ms: int) -> bool:
-        """Puts a compacted segment in the place of those that it was made of, and returns whether it did.
+        """Puts a compacted segment in place of the old ones that it was made of; returns whether it did.
 
-        Nothing is changed where one of them is no longer here, the log takes no writes, or there were more
-        `truncations` meanwhile: the values for which older ones were dropped may have been cut off. A StorageError
-        takes the data folder offline: only opening it again tells which of them the disk has in place. The old ones
-        stay open until the log's own thread, which may be reading one, calls `release_replaced`.
+        It does nothing where an old segment is gone, the log takes no writes, or it was truncated meanwhile
+        (`truncations`): values may have been cut off for which older ones were dropped. A StorageError takes the data
+        folder offline, as only opening it again tells which segments the disk has. The old ones stay open until
+        `release_replaced`, which the log's own thread calls, as it may be reading one.
         """
         with self.names_lock:
             if self.is_closed or self.health.reason is not None or self.truncations != truncations:
@@ -278,14 +285,14 @@ class LogSegments:
         return True
 
     def release_replaced(self) -> None:
-        """Closes the segments that were replaced; readers that hold one by `retain` keep it."""
+        """Closes the segments that were replaced, except for readers that keep them open (`LogSegment.retain`)."""
         while self._replaced:
             segment = self._replaced.pop(0)
             self._released = [*(each for each in self._released if each() is not None), ref(segment)]
             segment.release()
 
     def empty_replaced(self, end_offset: int) -> None:
-        """Empties the files of replaced segments that reach above an offset, as readers may still hold them.
+        """Empties the files of replaced segments that reach above `end_offset`, for readers that still hold them.
 
         The caller holds `names_lock`. Raises OSError.
         """
@@ -298,7 +305,7 @@ class LogSegments:
                     segment.release()
 
     def remove_deleted(self) -> int:
-        """Renames what was dropped, and removes the files whose delay is over; returns how many.
+        """Does `rename_dropped`, and removes the files whose delay is over; returns how many.
 
         Raises StorageError.
         """
@@ -317,7 +324,7 @@ class LogSegments:
             return self._deleted.pop(0)[1] if is_due else None
 
     def close(self) -> None:
-        """Lets go of all segments; from then on the log takes no write and no flush."""
+        """Closes all segments; from then on the log takes no write and no flush."""
         self.is_closed = True
         with self._dropped_lock:  # as the folder may get another name now
             self._dropped.clear()
@@ -331,7 +338,7 @@ def _headers_in(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
 
 
 class SegmentWriter:
-    """Writes at the end of one log's segments."""
+    """Writes batches at the log's end, and begins new segments."""
 
     __slots__ = ("_active", "_epochs", "_producers", "_rolling", "_segments")
 
@@ -345,7 +352,7 @@ class SegmentWriter:
         self._epochs = epochs
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Takes other settings by which segments are rolled and made."""
+        """Sets the log's settings, by which segments are made from now on."""
         self._rolling.config = config
 
     @property
@@ -354,7 +361,7 @@ class SegmentWriter:
         return self._rolling.config
 
     def takes(self, placement: Placement) -> bool:
-        """Returns whether the active segment has something, and has room for all that is placed."""
+        """Returns whether a placement fits into the active segment, which must not be empty."""
         active = self._active
         fits = active.size_bytes > 0 and len(placement.batches) <= active.index_room
         return fits and not self._rolling.is_due(
@@ -362,7 +369,7 @@ class SegmentWriter:
         )
 
     def write(self, placement: Placement, leader_epoch: int, base_offset: int) -> None:
-        """Writes what was placed from `base_offset` on, and moves the log's end. Raises StorageError."""
+        """Writes placed batches at `base_offset` and moves the log's end behind them. Raises StorageError."""
         segments, epochs = self._segments, self._epochs
         begins_epoch = leader_epoch not in (epochs.latest, NO_LEADER_EPOCH)
         if begins_epoch:
@@ -387,7 +394,7 @@ class SegmentWriter:
         segments.end_offset = segment.next_offset
 
     def roll(self) -> LogSegment:
-        """Finishes the active segment and begins the next at the log's end; nothing is synced here.
+        """Makes a new segment at the log's end the active one; nothing is synced here.
 
         Raises StorageError.
         """
@@ -401,7 +408,7 @@ class SegmentWriter:
         return self._active
 
     def restart(self, kept: Sequence[LogSegment], base_offset: int) -> None:
-        """Goes on in a new segment behind those that a truncation has left. Raises OSError."""
+        """Begins a new active segment at `base_offset`, behind those that a truncation has kept. Raises OSError."""
         self._active = self._segments.restart(kept, base_offset, self._rolling)
 
     def _undo_write(self, segment: LogSegment) -> None:

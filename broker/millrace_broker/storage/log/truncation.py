@@ -59,8 +59,8 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
 
     Raises OSError.
 
-    The old one stays open for those who hold it, and ends where the file does. `position` and `end_offset` are those of
-    `LogSegment.end_below`.
+    `segment` itself stays open for readers, and ends where the file does. `position` and `end_offset` are where the
+    batches to keep end, as `LogSegment.end_below` returns it.
     """
     aborted = [each for each in segment.transaction_index.entries() if each.last_offset < end_offset]
     has_indexes = segment.write_indexes()
@@ -86,7 +86,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
 
 
 class Truncation:
-    """Cuts one log, for whoever has it for himself; flushes and compaction are kept out by their locks."""
+    """Truncates one log; callers must hold the log (`Replica.hold`), and locks keep flushes and compaction out."""
 
     __slots__ = ("_epochs", "_flushing", "_fs", "_producers", "_segments", "_writer")
 
@@ -107,7 +107,7 @@ class Truncation:
         self._flushing = flushing
 
     def truncate_to(self, offset: int) -> bool:
-        """Cuts off what is not wholly below `offset`; returns false where that is nothing. Raises what `Log` raises."""
+        """Cuts off all batches that reach above `offset`; returns false without any. Raises what `Log` does."""
         segments = self._segments
         with segments.names_lock, self._flushing.lock:
             segments.check_writable(by_holder=True)
@@ -133,7 +133,7 @@ class Truncation:
         return True
 
     def end_at(self, offset: int) -> int:
-        """Returns where the log ends once it is cut at an offset below its end. Raises StorageError."""
+        """Returns where the log would end if it was cut at `offset`, which lies below its end. Raises StorageError."""
         segments = self._segments
         segments.check_writable(by_holder=True)
         holder = segments.now[segments.now.floor_index(offset)]
@@ -141,10 +141,7 @@ class Truncation:
         return offset if end_offset < segments.start_offset else end_offset
 
     def start_at(self, offset: int, log_start_offset: int) -> None:
-        """Removes everything; the log goes on, empty, at `offset`.
-
-        Raises what `Log.truncate_fully_and_start_at` raises.
-        """
+        """Removes all batches; the log goes on, empty, at `offset`. Raises as `Log.truncate_fully_and_start_at`."""
         with self._segments.names_lock, self._flushing.lock:
             self._segments.check_writable(by_holder=True)
             _check_offset(offset)
@@ -164,7 +161,7 @@ class Truncation:
             self._producers.forget_all(offset)
 
     def _begin(self, end_offset: int) -> None:
-        """Ends the log at the offset for all who ask, so that whatever fails later, nothing above it is read."""
+        """Lowers end, high watermark and recovery point first: whatever fails later, nothing above is read."""
         segments = self._segments
         segments.rename_dropped()  # or else one of these names may be given again
         segments.truncations += 1
@@ -185,7 +182,7 @@ class Truncation:
         return cut_segment(self._fs, self._segments.directory, segment, position, end_offset, self._writer.config)
 
     def _go_on(self, kept: Sequence[LogSegment], cut: Sequence[LogSegment], end_offset: int) -> None:
-        """Puts what is left in the place of all segments, with a new active one; the others are closed."""
+        """Replaces the log's segments by `kept`, `cut` and a new active one, and closes the others."""
         old = self._segments.now[len(kept) :]
         try:
             self._writer.restart([*kept, *cut], end_offset)
@@ -221,7 +218,7 @@ def apply_retention(
     now_ms: int,
     dry_run: bool,
 ) -> RetentionReport:
-    """Deletes the segments that `config` lets go, below `up_to_offset` only; a dry run names them. Raises StorageError.
+    """Deletes the segments below `up_to_offset` that `config` lets go; a dry run only reports. Raises StorageError.
 
     The caller holds `names_lock`. A log that is closed keeps what it has.
     """

@@ -56,7 +56,7 @@ Outcome = TypeVar("Outcome")
 
 
 class LogManager:
-    """The logs of one broker; `dirs` are its data folders, `moves` the moves of logs between them."""
+    """Opens, makes, deletes and looks after one broker's logs; `moves` has the moves between its data folders."""
 
     def __init__(  # noqa: PLR0917 -- the wiring of a broker, once
         self,
@@ -67,7 +67,7 @@ class LogManager:
         cluster_id: str,
         broker_id: int,
     ) -> None:
-        """Takes the broker's properties as `defaults`, and uses those that are a log's. Raises InvalidConfigError."""
+        """Takes the broker's properties as `defaults`, of which logs use some. Raises InvalidConfigError."""
         self._fs = fs
         self._clock = clock
         self._configs = LogConfigs(defaults)
@@ -114,12 +114,12 @@ class LogManager:
         )
 
     def start_lanes(self, tell: Tell) -> None:
-        """Has a worker for each folder make the syncs that appends wait for; `tell` is called on it (`sync_lane`)."""
+        """Starts a worker for each folder's sync lane; `tell` is called on it with each partition synced."""
         for number, data_dir in enumerate(self.dirs.all):
             data_dir.lane.start(ThreadPoolExecutor(1, thread_name_prefix=f"sync-{number}"), tell)
 
     def stop_lanes(self) -> None:
-        """Blocks until the workers have made the syncs that wait."""
+        """Stops the sync lanes, and blocks until they have made the syncs that wait."""
         for data_dir in self.dirs.all:
             data_dir.lane.stop()
 
@@ -131,15 +131,15 @@ class LogManager:
         return [data_dir.health for data_dir in self.dirs.all]
 
     def logs(self) -> Mapping[TopicPartition, Log]:
-        """Returns all logs of this moment."""
+        """Returns all open logs, in a mapping that stays as it is."""
         return self._table.logs
 
     def by_data_dir(self) -> dict[str, dict[TopicPartition, Log] | None]:
-        """Returns the logs in each data folder; None for a folder that is offline."""
+        """Returns the logs in each data folder, by its path; None for a folder that is offline."""
         return {each.path: self._table.in_dir(each) if each.is_online else None for each in self.dirs.all}
 
     def damage(self) -> dict[str, tuple[str, ...]]:
-        """Returns what is set aside as damaged in each data folder: file, offsets and bytes, as sentences."""
+        """Returns the damaged ranges in each data folder, by its path, as sentences with file, offsets and bytes."""
         return {
             folder: tuple(f"{path}: {one}" for log in (logs or {}).values() for path, one in log.damage)
             for folder, logs in self.by_data_dir().items()
@@ -150,7 +150,7 @@ class LogManager:
         return self._table.logs.get(topic_partition)
 
     def configured(self) -> Mapping[TopicPartition, Log]:
-        """Returns the logs, of this moment, whose topic's settings are known."""
+        """Returns the open logs whose topic's settings are known, in a mapping that stays as it is."""
         return {key: log for key, log in self._table.logs.items() if key in self._table.configured}
 
     def topic_id(self, topic_partition: TopicPartition) -> uuid.UUID | None:
@@ -158,12 +158,12 @@ class LogManager:
         return self._table.topic_ids.get(topic_partition)
 
     def is_made(self, new: NewLog) -> bool:
-        """Returns whether a log is there, with a topic's id that is whole: `create_all` has nothing to do for it."""
+        """Returns whether a log exists and has an undamaged topic id, so that `create_all` has nothing to do for it."""
         known = self._table.topic_ids.get(new.topic_partition)
         return known is not None and not is_damaged_id(known, new.topic_id)
 
     def mend_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
-        """Writes the id of the topic where a log has none, or has it damaged. Raises StorageError."""
+        """Writes the topic's id into the folder of a log that has none or a damaged one. Raises StorageError."""
         known, directory = self._table.topic_ids[topic_partition], self._table.logs[topic_partition].directory
         if known is not None and not is_damaged_id(known, topic_id):
             return
@@ -177,10 +177,9 @@ class LogManager:
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, topic_config: Mapping[str, str]) -> Log:
         """Makes a partition's log in the folder that `dirs` chooses, or gives an existing log its settings.
 
-        Until then an existing log has the broker's defaults, and retention leaves it alone. Raises
+        Until then an existing log has the broker's defaults, and retention leaves it alone. Topic properties that
+        Millrace doesn't know are ignored, as a topic that came from Kafka may have some. Raises
         InconsistentTopicIdError where the log belongs to another topic of this name, InvalidConfigError, StorageError.
-
-        A property that means nothing here is passed over: a topic that came from Kafka may have some, and is served.
         """
         wanted = NewLog(topic_partition, topic_id, topic_config)
         config = self._configs.of(wanted)
@@ -195,9 +194,9 @@ class LogManager:
         return log
 
     def create_all(self, wanted: Iterable[NewLog]) -> None:
-        """Makes the logs that are missing, and writes the topics' ids that others lack.
+        """Makes the logs of `wanted` that are missing, and writes the topic ids that existing ones lack.
 
-        What fails is left out: `create` tries again and says why.
+        It logs and raises no error: `create` tries a log that is still missing again, and raises.
         """
         by_dir: dict[DataDir, list[NewLog]] = defaultdict(list)
         made: list[LogEntry] = []
@@ -216,24 +215,24 @@ class LogManager:
         self._remember(made)
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Takes other broker properties, for logs that are made or given their settings from now on."""
+        """Sets the broker's properties, for logs made or given settings from now on; raises InvalidConfigError."""
         self._configs.set_defaults(defaults)
 
     def write_epochs_first(self) -> None:
-        """Has each log write a leader epoch before it grows in it, as the cluster's metadata may not have it."""
+        """Has each log write a leader epoch to its file before a batch of it: the metadata may not have it."""
         self._writes_epochs_first = True
         for log in self._table.logs.values():
             log.leader_epochs.is_written_first = True
 
     def delete(self, *topic_partitions: TopicPartition) -> None:
-        """Takes partitions, those that are there, out of sight; their files go by `remove_deleted`.
+        """Deletes the logs of those partitions that have one; `remove_deleted` later removes their files.
 
         Raises StorageError after all were tried; a log whose folder can't be renamed stays, closed.
         """
         self._take_away(topic_partitions, self._delete)
 
     def set_aside(self, *topic_partitions: TopicPartition) -> None:
-        """Takes logs out of the way of others of their names: their files are kept in other folders. As `delete`."""
+        """Takes logs away as `delete` does, but keeps their files, in renamed folders. Raises StorageError."""
         self._take_away(topic_partitions, self._set_aside)
 
     def _take_away(
@@ -260,11 +259,11 @@ class LogManager:
     # Truncating.
 
     def in_lane(self, log: Log, work: Callable[[], Outcome]) -> Future[Outcome]:
-        """Has the worker of a log's data folder do work that waits for the disk (`SyncLane.do`)."""
+        """Has the sync lane's worker of a log's data folder run `work`, which waits for the disk (`SyncLane.do`)."""
         return self.dirs.of_log(log.directory).lane.do(work)
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Lowers the checkpoints, and then cuts off what these logs hold above the offsets (`Log.truncate_to`).
+        """Lowers the checkpoints, and then cuts off what each log holds above its offset (`Log.truncate_to`).
 
         Raises StorageError after all were tried.
         """
@@ -293,21 +292,21 @@ class LogManager:
     # Looking after.
 
     def retention(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Iterator[RetentionReport]:
-        """Applies every log's retention settings, one log with each step, and yields its report.
+        """Applies every log's retention settings; each step of the iterator does one log and yields its report.
 
-        Only logs of `topics`, None for all. Logs whose settings are unknown are left out, and those of folders that are
-        offline. Raises StorageError after all were tried.
+        `topics` limits it to their logs, None means all. Logs whose settings are unknown are left out, and those of
+        folders that are offline. Raises StorageError after all were tried.
         """
         online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
         logs = (log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online)
         return each_tried(_free(logs), partial(Log.apply_retention, dry_run=dry_run), "retention")
 
     def expire_producers(self) -> int:
-        """Lets every log forget the producers that have been silent for long; returns how many."""
+        """Has every log forget the producers silent for `producer.id.expiration.ms`; returns how many those are."""
         return sum(each_tried(_free(self._table.logs.values()), Log.expire_producers, "expiration of producers"))
 
     def release_replaced(self) -> None:
-        """Lets go of the segments that compaction has replaced, on the logs' own thread."""
+        """Closes the segments that compaction has replaced; must be called on the logs' own thread."""
         free = _free(self._table.logs.values())
         deque(each_tried(free, Log.release_replaced, "release of compacted segments"), maxlen=0)
 
@@ -325,7 +324,7 @@ class LogManager:
         return [log.verify(dry_run=dry_run) for log in _of(topics, self._table.logs)]
 
     def flush_due(self) -> None:
-        """Has the lanes sync the logs whose `flush.ms` has passed or that were rolled.
+        """Puts the logs whose `flush.ms` has passed, or that have closed segments to sync, into the sync lanes.
 
         Raises StorageError, where there are no lanes, after all were tried.
         """
@@ -336,7 +335,7 @@ class LogManager:
         deque(each_tried(due, Log.flush_soon, "flush"), maxlen=0)
 
     def checkpoint(self, data_dir: DataDir | None = None) -> None:
-        """Writes recovery points and log start offsets, of all folders without one.
+        """Writes the checkpoints of recovery points and log start offsets of a data folder; None means all.
 
         Raises StorageError after all of them.
         """
@@ -345,9 +344,9 @@ class LogManager:
     def checkpoint_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], data_dir: DataDir | None = None
     ) -> None:
-        """Writes high watermarks; those of logs that are not named stay.
+        """Writes the high watermarks' checkpoints of a data folder, None for all; entries of logs not given stay.
 
-        Raises StorageError; folders as in `checkpoint`.
+        Raises StorageError after all of them.
         """
         self.checkpoints.write_high_watermarks(high_watermarks, self._only(data_dir))
 
@@ -408,7 +407,7 @@ class LogManager:
         logger.warning("%s is kept as %s, as another topic has its name now", topic_partition, target)
 
     def _rename(self, topic_partition: TopicPartition, log: Log, name: str) -> str:
-        """Closes a log that is out of the table, so that no flush meets another name, and renames its folder."""
+        """Closes a log that `logs` no longer has, so that no flush meets a renamed folder, and renames its folder."""
         target = os.path.join(os.path.dirname(log.directory), name)
         log.abandon()
         with storage_errors(log.directory):
@@ -418,7 +417,7 @@ class LogManager:
 
 
 def _free(logs: Iterable[Log]) -> Iterator[Log]:
-    """Yields the logs that no worker has for itself when it is their turn."""
+    """Yields the logs that no worker holds (`Log.is_held`) at the time that each comes up."""
     return (log for log in logs if not log.is_held)
 
 
@@ -427,7 +426,7 @@ def _of(topics: Collection[str] | None, logs: Mapping[TopicPartition, Log]) -> l
 
 
 def _end_if_truncated(log: Log, offset: int) -> int:
-    """Returns where a log will end, at most; the truncation itself says why one can't be read."""
+    """Returns where a log ends once it is cut at `offset`, or `offset` if a read fails: then the cut fails, too."""
     try:
         return log.end_if_truncated(offset)
     except StorageError:

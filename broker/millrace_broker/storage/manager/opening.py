@@ -51,7 +51,7 @@ def open_data_dirs(
     broker_id: int,
     threads_per_dir: int,
 ) -> list[OpenedDir]:
-    """Opens every folder, settles the moves between them, and opens every log in them.
+    """Opens every folder, ends moves between them that were interrupted, and opens every log in them.
 
     Nothing is changed in any folder before all of them are locked and known to be this broker's. Raises StorageError
     where all folders fail, DataDirInUseError and InconsistentClusterIdError where one does; no log stays open then, and
@@ -104,7 +104,7 @@ def _open_dir(data_dir: DataDir, open_log: OpenLog, threads: int) -> OpenedDir:
 
 
 def abandon_dir(opened: OpenedDir) -> None:
-    """Closes the folder's logs as they are, and unlocks it."""
+    """Closes the folder's logs without a flush, and unlocks it."""
     for each in opened.logs:
         each.log.abandon()
     opened.data_dir.close()
@@ -117,7 +117,7 @@ def _open_logs(data_dir: DataDir, open_log: OpenLog, threads: int) -> tuple[LogE
 
 
 def _results(futures: Sequence[Future[Opened]], undo: Callable[[Opened], None]) -> list[Opened]:
-    """Returns all results once they are there, or raises the first error after `undo` of every result."""
+    """Waits for all results and returns them; if any failed, raises the first error after `undo` of every result."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     if not errors:
         return [future.result() for future in futures]
@@ -134,7 +134,7 @@ def _check_any_online(data_dirs: Sequence[DataDir]) -> None:
 
 
 def close_all(logs: Iterable[Log], recovery_threads: int) -> list[StorageError]:
-    """Flushes and closes every log, by at least as many threads as recover them; returns what went wrong."""
+    """Flushes and closes every log on several threads, at least `recovery_threads`; returns the errors."""
     threads = max(recovery_threads, CLOSING_THREADS)
     with ThreadPoolExecutor(threads, thread_name_prefix="close-log") as pool:
         return [error for error in pool.map(_close, logs) if error is not None]

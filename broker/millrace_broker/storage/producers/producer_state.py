@@ -43,7 +43,7 @@ Turn = tuple[int, int, int, int]  # producer id, epoch, attributes and sequence 
 
 
 class BatchMetadata(NamedTuple):
-    """One appended batch; `offset_delta` is its last offset minus its first, and its last sequence minus its first."""
+    """What a producer's state keeps of a batch; `offset_delta` is its last offset, or sequence, minus its first."""
 
     last_sequence: int
     last_offset: int
@@ -52,12 +52,12 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of its first record."""
+        """The sequence of the batch's first record."""
         return _moved(self.last_sequence, -self.offset_delta)
 
     @property
     def first_offset(self) -> int:
-        """The offset of its first record."""
+        """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
 
@@ -72,7 +72,7 @@ class CompletedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """One producer; `batches` are its newest ones, oldest first, and none after a marker of a new epoch."""
+    """What a log knows of one producer; `batches` are the newest of its epoch, at most `MAX_BATCHES`, oldest first."""
 
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
@@ -93,7 +93,7 @@ class ProducerEntry:
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether it has written in a transaction whose marker has not come."""
+        """Whether the producer has written in a transaction that no marker has ended."""
         return self.transaction_first_offset != NO_OFFSET
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
@@ -102,19 +102,19 @@ class ProducerEntry:
 
 
 def turn_of(header: BatchHeader) -> Turn:
-    """Returns the turn that a batch of an idempotent producer takes."""
+    """Returns a batch's turn (producer id, epoch, attributes, sequence), which tells whether it is the expected one."""
     _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
     return producer_id, epoch, attributes & _OF_PRODUCER, sequence
 
 
 def next_turn(header: BatchHeader) -> Turn:
-    """Returns the turn after a batch. Where that batch is accepted, one that takes this turn breaks no rule."""
+    """Returns the turn (`turn_of`) of the batch right after this one, which needs no other checks."""
     _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header
     return producer_id, epoch, attributes & _OF_PRODUCER, (sequence + last_offset_delta + 1) & MAX_INT
 
 
 def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:
-    """Returns the kept batch that a produced one repeats; None without one."""
+    """Returns the kept batch of the same epoch and sequences, which a producer has sent again; None without one."""
     if header.producer_epoch != entry.epoch or not entry.batches:
         return None
     first, last = header.base_sequence, _last_sequence(header)
@@ -146,12 +146,12 @@ def check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
 
 
 def with_batch(entry: ProducerEntry, header: BatchHeader, base_offset: int) -> ProducerEntry:
-    """Returns the entry after a batch of data was appended at `base_offset`."""
+    """Returns the producer's entry as it is after a data batch was appended at `base_offset`."""
     return with_batches(entry, ((header, base_offset),))
 
 
 def with_batches(entry: ProducerEntry, appended: Sequence[tuple[BatchHeader, int]]) -> ProducerEntry:
-    """Returns the entry after batches of data that follow on one another were appended, each at its base offset."""
+    """Returns the producer's entry as it is after consecutive data batches were appended, each at its base offset."""
     (_, first_offset), (last, _) = appended[0], appended[-1]
     kept = entry.batches if last.producer_epoch == entry.epoch else ()
     begins = last.is_transactional and not entry.has_open_transaction
@@ -171,7 +171,7 @@ def _metadata(header: BatchHeader, base_offset: int) -> BatchMetadata:
 
 
 def check_marker(entry: ProducerEntry, producer_epoch: int, marker: EndTransactionMarker) -> None:
-    """Raises a ProducerError for a marker of an older epoch, of the producer or of its coordinator."""
+    """Raises a ProducerError for a marker whose producer epoch or coordinator epoch is older than the entry's."""
     who = f"producer {entry.producer_id}"
     if producer_epoch < entry.epoch:
         raise InvalidProducerEpochError(f"{who}: a marker of epoch {producer_epoch}, older than {entry.epoch}")
@@ -184,7 +184,7 @@ def check_marker(entry: ProducerEntry, producer_epoch: int, marker: EndTransacti
 def with_marker(
     entry: ProducerEntry, header: BatchHeader, marker: EndTransactionMarker, offset: int
 ) -> tuple[ProducerEntry, CompletedTransaction | None]:
-    """Returns the entry after a marker was appended at `offset`, and the transaction that it ended, if one was open."""
+    """Returns the entry after a marker at `offset`, and the transaction that this ended, None if none was open."""
     completed = None
     if entry.has_open_transaction:
         is_aborted = marker.control_type is ControlType.ABORT
@@ -207,5 +207,5 @@ def _last_sequence(header: BatchHeader) -> int:
 
 
 def _moved(sequence: int, by: int) -> int:
-    """Returns the sequence that is `by` further on, or back, past the end of the range."""
+    """Returns the sequence `by` further on or back; after the largest comes 0."""
     return (sequence + by) & MAX_INT

@@ -66,14 +66,14 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Returns the bytes of the file."""
+    """Returns the bytes of a producer snapshot, in Kafka's format."""
     packed = [_pack(entry) for entry in entries]
     body = b"".join([_COUNT.pack(len(packed)), *packed])
     return _START.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(content: bytes) -> list[ProducerEntry]:
-    """Returns the entries; raises CorruptRecordError for bytes that are no snapshot of this version."""
+    """Returns the entries of a producer snapshot; raises CorruptRecordError for bytes that are none of this version."""
     head_bytes = _START.size + _COUNT.size
     if len(content) < head_bytes:
         raise CorruptRecordError(f"{len(content)} bytes are no producer snapshot")
@@ -109,10 +109,10 @@ def _unpack(fields: tuple[int, ...]) -> ProducerEntry:
 
 
 class _Known:
-    """A producer: its entry, and the newest runs of batches that were appended since the entry was made.
+    """A producer's entry, and the newest batches since the entry was made (`recent`), which it doesn't have yet.
 
-    A batch that follows on the last one, in a transaction or outside as that was, breaks no rule. So it is only noted,
-    and the entry is brought up to date when it is asked for. After a marker no batch is known to follow.
+    A batch whose turn is the expected one (`turn`) breaks no rule. So it is only noted in `recent`, and the entry is
+    brought up to date when it is asked for. After a marker no turn is expected, and the next batch is checked in full.
     """
 
     __slots__ = ("entry", "recent", "turn")
@@ -123,13 +123,13 @@ class _Known:
         self.recent: tuple[tuple[Sequence[BatchHeader], Sequence[LogAppendInfo]], ...] = ()
 
     def now(self) -> ProducerEntry:
-        """Returns the entry after all of these batches."""
+        """Returns the entry with the batches of `recent`."""
         appended = [(header, place.first_offset) for run in self.recent for header, place in zip(*run, strict=True)]
         return with_batches(self.entry, appended) if appended else self.entry
 
 
 class ProducerStateManager:
-    """Holds entries by producer id, the open transactions, and those whose marker is not replicated yet."""
+    """The state of one log's producers: entries by id, and transactions that are open or not yet replicated."""
 
     __slots__ = ("_completed", "_directory", "_fs", "_known", "_open_transactions", "_snapshot_offset", "_unsynced")
 
@@ -150,9 +150,9 @@ class ProducerStateManager:
     # Appending.
 
     def settled(self, header: BatchHeader) -> LogAppendInfo | ProducerError | None:
-        """Returns the answer for a produced batch that must not be written: its offsets if it is there, or its error.
+        """Returns why a produced batch must not be written: the place where it is already, or the error to answer with.
 
-        None for a batch to write.
+        Returns None for a batch to write.
         """
         turn = turn_of(header)
         known = self._known.get(turn[0])
@@ -165,9 +165,9 @@ class ProducerStateManager:
         return None if duplicate is None else _place_of(duplicate)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
-        """Returns the kept batch that a produced one repeats, if any.
+        """Returns the kept batch that a producer has sent again, None for a new one.
 
-        Raises ProducerError unless a new one follows on.
+        Raises ProducerError where a new batch doesn't follow on the producer's last.
         """
         entry = self._entry(header.producer_id)
         duplicate = find_duplicate(entry, header)
@@ -192,12 +192,12 @@ class ProducerStateManager:
         return self._known.get(producer_id)
 
     def append(self, header: BatchHeader, base_offset: int) -> None:
-        """Notes that a batch of data was appended."""
+        """Updates the producer's state for an appended data batch."""
         entry = with_batch(self._entry(header.producer_id), header, base_offset)
         self._remember(entry, next_turn(header))
 
     def append_run(self, run: Sequence[Append], places: Sequence[LogAppendInfo], turn: Turn) -> None:
-        """Notes that consecutive batches of one producer were appended; `turn` is that of the batch after them."""
+        """Updates a producer's state for consecutive batches; `turn` is that of the batch that would come next."""
         first = run[0][1][0][1]
         known = self._known.get(turn[0])
         if known is None or known.turn != turn_of(first):
@@ -211,7 +211,7 @@ class ProducerStateManager:
         known.turn = turn
 
     def check_marker(self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker) -> None:
-        """Raises a ProducerError for a marker that is out of date."""
+        """Raises a ProducerError for a marker of an older producer epoch or coordinator epoch."""
         check_marker(self._entry(producer_id), producer_epoch, marker)
 
     def append_marker(
@@ -221,10 +221,10 @@ class ProducerStateManager:
         offset: int,
         note_aborted: Callable[[AbortedTransaction], object],
     ) -> None:
-        """Notes that a marker was appended; `note_aborted` first gets what belongs into the transaction index.
+        """Updates the producer's state for an appended marker; before that `note_aborted` gets an aborted transaction.
 
-        The order matters to compaction, on its own thread: it takes a transaction that is neither open nor in the index
-        for a committed one.
+        The order matters to compaction, on its own thread: it takes a transaction that is neither open nor in the
+        transaction index for a committed one.
         """
         entry, completed = with_marker(self._entry(header.producer_id), header, marker, offset)
         if completed is not None:
@@ -240,7 +240,7 @@ class ProducerStateManager:
     def append_fetched(
         self, header: BatchHeader, batch: memoryview, note_aborted: Callable[[AbortedTransaction], object]
     ) -> None:
-        """Notes that a batch with a producer id was appended at its own offset; a leader has checked it before.
+        """Updates the producer's state for a batch from the leader, which has checked it.
 
         `batch` is looked at only if it is a control batch. Raises RecordError for a marker that can't be read.
         """
@@ -252,9 +252,9 @@ class ProducerStateManager:
             self.append_marker(header, marker, header.base_offset, note_aborted)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Returns the offset below which every transaction is decided and its marker is below `high_watermark`.
+        """Returns where the first transaction begins that has no marker below `high_watermark`, or else that.
 
-        Where `high_watermark` goes back, a transaction whose marker was below it stays decided.
+        It forgets transactions that have ended below that: they stay so where `high_watermark` goes back.
         """
         if not self._open_transactions and not self._completed:
             return high_watermark
@@ -276,7 +276,7 @@ class ProducerStateManager:
         return len(expired)
 
     def take_over(self, other: ProducerStateManager) -> None:
-        """Takes the state of another manager of the same batches, which is more than a snapshot holds."""
+        """Copies the state of another manager of the same batches, which knows more than its snapshots hold."""
         self._known = {producer_id: _Known(entry, None) for producer_id, entry in other.entries.items()}
         self._open_transactions = dict(other._open_transactions)
         self._completed = list(other._completed)
@@ -295,11 +295,11 @@ class ProducerStateManager:
     # Snapshots.
 
     def snapshot_path(self, offset: int) -> str:
-        """Returns the path of the snapshot at an offset, whether or not there is one."""
+        """Returns the path that a snapshot of the state at an offset has, whether or not it exists."""
         return os.path.join(self._directory, segment_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX))
 
     def take_snapshot(self, offset: int) -> bool:
-        """Writes the state at the log's end, unless it is there; returns whether it did. Raises OSError.
+        """Writes a snapshot of the state at the log's end, unless it exists; returns whether it did. Raises OSError.
 
         `sync_snapshots` makes it durable.
         """
@@ -326,7 +326,7 @@ class ProducerStateManager:
                 self._fs.close(fd)
 
     def close(self) -> None:
-        """Closes the snapshots that were not synced."""
+        """Closes the files of snapshots that were not synced."""
         while self._unsynced:
             self._fs.close(self._unsynced.pop(0))
 
@@ -335,8 +335,8 @@ class ProducerStateManager:
     def load(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
         """Loads the newest snapshot that can be used, and replays the segments from there on. Raises OSError.
 
-        The transaction index of a segment that was recovered is rebuilt, for which the state at its base is needed. So
-        later snapshots can't be used, unless the segment holds no batch with a producer id.
+        A recovered segment's transaction index is rebuilt, for which the state at its base offset is needed. So later
+        snapshots can't be used, unless the segment holds no batch with a producer id.
         """
         offsets = self._tidy([segment.base_offset for segment in segments], log_start_offset, log_end_offset)
         self._snapshot_offset = max(offsets, default=log_start_offset)
@@ -348,7 +348,7 @@ class ProducerStateManager:
                 self._replay(segment, start)
 
     def truncate(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
-        """Forgets what was written at `log_end_offset` or above, which the segments hold no more.
+        """Rebuilds the state from snapshots and `segments` after the log was cut at `log_end_offset`.
 
         Raises OSError.
 
@@ -368,7 +368,7 @@ class ProducerStateManager:
         self._completed = list(completed.values())
 
     def forget_all(self, log_end_offset: int) -> None:
-        """Forgets all producers and deletes their snapshots, as the log begins again at an offset. Raises OSError."""
+        """Forgets all producers and deletes their snapshots, as the emptied log begins at an offset. Raises OSError."""
         self._clear()
         self._remove(self._found())
         self._snapshot_offset = log_end_offset

@@ -76,9 +76,9 @@ TEMPORARY_SUFFIX = ".tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What the checkpoints of a data folder say of a log; None where they say nothing.
+    """What a data folder's checkpoints say of a log, which recovery relies on; 0 where a checkpoint has no entry.
 
-    `was_clean` says that the last shutdown synced all. A segment of a log that was compacted elsewhere may end before
+    `was_clean` says that the last shutdown synced all. Segments of a log that was compacted elsewhere may end before
     the next one begins (`may_end_early`).
     """
 
@@ -90,12 +90,12 @@ class Promises:
 
     @property
     def last_end(self) -> int:
-        """The offset at which the last batch ends, at most, that does not follow on the one before it."""
+        """The offset up to which batches may leave out offsets; above it each follows on the one before it."""
         return MAX_LONG if self.was_clean and not self.recovery_point else self.recovery_point
 
     @property
     def synced_at_end(self) -> Synced:
-        """How far the newest segment is known to be synced."""
+        """How much of the newest segment was synced for sure, by the recovery point and the clean-shutdown marker."""
         if not self.was_clean:
             return Synced(self.recovery_point, self.recovery_point)
         return Synced(MAX_LONG, self.recovery_point or None, is_end=self.recovery_point > 0)
@@ -103,7 +103,7 @@ class Promises:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The segments of a folder, the last one ready to grow, and what was done to open them."""
+    """The segments of a log's folder, the last one ready for appends, and what was done to open them."""
 
     segments: list[LogSegment] = field(default_factory=list)
     log_start_offset: int = 0
@@ -117,7 +117,7 @@ class LoadedLog:
     named_damage: Damage = field(default_factory=dict)
 
     def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
-        """Returns what was found and done, as a report."""
+        """Returns how the log was opened, for the broker's `RecoveryReport`."""
         return LogRecovery(
             topic=topic_partition.topic,
             partition=topic_partition.partition,
@@ -150,7 +150,7 @@ def _release_all(loaded: LoadedLog) -> None:
 
 
 class _Loading:
-    """The opening of one folder."""
+    """The opening of one log's folder, segment by segment."""
 
     def __init__(
         self, fs: FileSystem, directory: str, config: LogConfig, promises: Promises, loaded: LoadedLog
@@ -197,7 +197,7 @@ class _Loading:
             self._is_named_damage_known = False
 
     def _take(self, base: int, next_base: int | None) -> bool:
-        """Opens a segment; returns false where the log must end with it though others follow."""
+        """Opens a segment; returns false if those behind it must be dropped."""
         segment = LogSegment(self._fs, self._directory, base, self._config)
         self._loaded.segments.append(segment)
         segment.repaired = self._loaded.repaired
@@ -212,14 +212,14 @@ class _Loading:
         return self._take_newest(segment, next_base, trusts=is_known and was_clean)
 
     def _still_missing(self, base: int) -> tuple[DamagedRange, ...]:
-        """Returns the damage that is named in a segment, but for holes that were repaired."""
+        """Returns what `damaged-ranges` names in a segment, without holes that a repair has given up."""
         return tuple(one for one in self._named.get(base, ()) if not one.is_hole or not self._is_repaired(one))
 
     def _is_repaired(self, damaged: DamagedRange) -> bool:
         return is_repaired(self._loaded.repaired, damaged.start_offset, damaged.end_offset)
 
     def _take_closed(self, segment: LogSegment, next_base: int, *, trusts: bool) -> None:
-        """Loads a segment that was synced; its indexes are rebuilt if need be, and what is damaged is set aside."""
+        """Loads a segment that was synced: rebuilds its indexes if need be, notes damage, cuts nothing off."""
         self._loaded.next_offset = next_base
         if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
             return
@@ -235,7 +235,7 @@ class _Loading:
         self._loaded.recovered_segments += 1
 
     def _take_newest(self, segment: LogSegment, next_base: int | None, *, trusts: bool) -> bool:
-        """Loads a segment whose tail may be lost; returns false where the log must end with it though others follow."""
+        """Loads a segment that may not be synced to its end; returns false if those behind it must be dropped."""
         if not (trusts and segment.load_active() and segment.next_offset <= self._promises.last_end):
             self._recover(segment, next_base)
         self._loaded.next_offset = segment.next_offset
@@ -269,14 +269,14 @@ class _Loading:
             logger.warning("%s: truncated %d bytes at position %d: %s", segment.path, cut_bytes, position, reason)
 
     def _is_whole(self, segment: LogSegment, next_base: int) -> bool:
-        """Rebuilds indexes of a closed segment; returns false where what was not synced is damaged or ends early."""
+        """Rebuilds a closed segment's indexes; returns false if it ends early or unsynced bytes are damaged."""
         segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
         if any(one.start_offset >= self._promises.recovery_point for one in segment.damage):
             return False
         return self._batches_end(segment, next_base) <= segment.next_offset <= next_base
 
     def _check_end(self) -> None:
-        """Goes on behind an end that is damaged, missing or repaired, in another segment."""
+        """Goes on in another segment behind a damaged or repaired end; notes offsets that are missing there."""
         loaded, recovery_point = self._loaded, self._promises.recovery_point
         newest = loaded.segments[-1]
         repaired_end = behind(loaded.repaired, loaded.next_offset)
@@ -320,7 +320,7 @@ class _Loading:
         self._loaded.next_offset = base_offset
 
     def _name_damage(self) -> None:
-        """Says what is damaged, and writes it to the file where that says something else; a full disk has no room."""
+        """Reports what is damaged, and writes it to `damaged-ranges` where that differs, if the disk isn't full."""
         damage = {segment.base_offset: segment.damage for segment in self._loaded.segments if segment.damage}
         for segment in self._loaded.segments:
             for one in segment.damage:
@@ -337,7 +337,7 @@ class _Loading:
 
 
 def _note_missing(segment: LogSegment, end_offset: int) -> None:
-    """Notes that batches up to an offset are missing behind those of a segment, if it ends before."""
+    """Adds a damaged range from a segment's end up to `end_offset`, if the segment ends before that."""
     if segment.next_offset < end_offset:
         position = segment.size_bytes
         missing = DamagedRange(segment.next_offset, end_offset, position, position, "the segment ends too early")
@@ -346,13 +346,13 @@ def _note_missing(segment: LogSegment, end_offset: int) -> None:
 
 
 def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> bool:
-    """Returns whether the folder has been used by no log: its first segment has a name, durably, and nothing else."""
+    """Returns whether the folder is new: it has the empty file of its first segment, and none of another."""
     first = segment_file_name(0, LOG_SUFFIX)
     return len(files) == 1 and first in files and not file_size(fs, os.path.join(directory, first))
 
 
 def _tidy(fs: FileSystem, directory: str, names: Sequence[str], files: Mapping[str, tuple[int, str]]) -> list[int]:
-    """Removes what a crash left half done; returns the base offsets of the segments, sorted.
+    """Removes files of segments that lack their `.log` and other leftovers; returns the segments' base offsets, sorted.
 
     `files` has the base offset and the suffix of those names that are a segment's.
     """
@@ -366,7 +366,7 @@ def _tidy(fs: FileSystem, directory: str, names: Sequence[str], files: Mapping[s
 
 
 def _drop(fs: FileSystem, directory: str, loaded: LoadedLog, bases: list[int]) -> None:
-    """Removes the segments behind a cut, whose batches no longer follow on anything."""
+    """Removes the files of the segments in `bases`, as those before them end too early."""
     files = [name for name in fs.listdir(directory) if (parsed := parse_segment_file_name(name)) and parsed[0] in bases]
     cut_bytes = sum(file_size(fs, os.path.join(directory, name)) for name in files if name.endswith(LOG_SUFFIX))
     _unlink(fs, directory, files)

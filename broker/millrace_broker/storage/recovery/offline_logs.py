@@ -84,7 +84,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """What the files of one segment hold. `next_offset` follows its last valid batch. No findings: all is well."""
+    """What the files of one segment hold; `next_offset` follows its last valid batch. No findings: all is well."""
 
     file: str
     size_bytes: int
@@ -97,9 +97,10 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentContext:
-    """What a folder says of one of its segments: its damage, and the offset up to which its batches and damage reach.
+    """What the files beside a segment say of it, so that a check of its `.log` can tell damage from a normal end.
 
-    Batches are missing where they end before `must_reach`.
+    `named` is the damage in `damaged-ranges`, `end_offset` where batches and damage end. Where they end before
+    `must_reach`, batches are missing.
     """
 
     named: tuple[DamagedRange, ...] = ()
@@ -118,18 +119,18 @@ class _OffsetIndexCheck:
         self._unmatched = {entry: slot for slot, entry in enumerate(_entries(fs, self._path, OffsetIndex.ENTRY))}
 
     def match(self, batch: ValidBatch, base_offset: int) -> None:
-        """Removes the entry of a batch of the log from the unmatched ones."""
+        """Removes the index entry of a batch from the unmatched ones, if there is one."""
         self._unmatched.pop((batch.last_offset - base_offset, batch.position), None)
 
     def findings(self) -> Iterator[LogFinding]:
-        """Yields a finding for each entry that no batch has matched."""
+        """Yields a finding for each index entry that fits no batch."""
         for entry, slot in self._unmatched.items():
             reason = f"entry {entry}: no batch at byte {entry[1]} of the log ends with that offset"
             yield LogFinding(file=self._path, position=slot * OffsetIndex.ENTRY.size, reason=reason)
 
 
 def check_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) -> SegmentReport:
-    """Walks a segment's file and matches its indexes with it; raises StorageError where it can't be read."""
+    """Checks every batch of a segment's file, and its indexes against that; raises StorageError where a read fails."""
     base_offset = next_offset = base_offset_of(path)
     batches = 0
     with storage_errors(path):
@@ -158,7 +159,7 @@ def check_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) ->
 
 
 def parts_of(fs: FileSystem, path: str, context: SegmentContext) -> Iterator[ValidBatch | DamagedRange]:
-    """Yields the valid batches of a segment, and what is damaged or missing, in order. Raises OSError."""
+    """Yields the valid batches and the damaged ranges of a segment, in order. Raises OSError."""
     fd = fs.open(path)
     try:
         yield from _Parts(fs, fd, base_offset_of(path), context)
@@ -167,7 +168,7 @@ def parts_of(fs: FileSystem, path: str, context: SegmentContext) -> Iterator[Val
 
 
 class _Parts:
-    """One walk over a segment's file. The end of a damaged range is known once the next batch is."""
+    """One walk over a segment's file; a damaged range is yielded once the next batch tells where it ends."""
 
     def __init__(self, fs: FileSystem, fd: int, base_offset: int, context: SegmentContext) -> None:
         self._fs, self._fd, self._base_offset = fs, fd, base_offset
@@ -189,7 +190,7 @@ class _Parts:
             yield DamagedRange(self._next_offset, end, size_bytes, size_bytes, "the segment ends too early")
 
     def _between(self, start: int, end: int, until: int) -> Iterator[ValidBatch | DamagedRange]:
-        """Yields what lies between two positions; damage at their end has the offsets up to `until`."""
+        """Yields what lies between two positions; damage that reaches the end covers the offsets up to `until`."""
         damage: Damage | None = None
         bounds = segment_bounds(end, self._base_offset, self._next_offset)
         for part in examine(self._fs, self._fd, start, bounds):
@@ -231,7 +232,7 @@ def _time_index_findings(fs: FileSystem, path: str) -> Iterator[LogFinding]:
 
 
 def _entries(fs: FileSystem, path: str, entry: Struct) -> Iterator[tuple[int, int]]:
-    """Yields the whole entries of an index, without the zeros behind them that a killed Kafka leaves."""
+    """Yields the complete entries of an index file, without the zeros behind them that a killed Kafka leaves."""
     if not fs.exists(path):
         return
     content = read_file(fs, path)
@@ -241,12 +242,12 @@ def _entries(fs: FileSystem, path: str, entry: Struct) -> Iterator[tuple[int, in
 
 
 def sibling(path: str, suffix: str) -> str:
-    """Returns the path of a file that belongs to a segment's `.log`."""
+    """Returns the path of a segment's file with this suffix, beside its `.log`."""
     return os.path.join(os.path.dirname(path), segment_file_name(base_offset_of(path), suffix))
 
 
 def find_segments(fs: FileSystem, path: str) -> list[str]:
-    """Returns the `.log` files of a data folder, of a partition's, or `path` itself.
+    """Returns the paths of the `.log` files in a data folder or in a partition's, or `path` itself if it is one.
 
     Raises StorageError without any.
     """
@@ -265,9 +266,9 @@ def find_segments(fs: FileSystem, path: str) -> list[str]:
 
 @contextmanager
 def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
-    """Locks the data folders of these files, so that no broker opens them.
+    """Locks the data folders of these `.log` files within the context, so that no broker opens them.
 
-    Raises StorageError where one has them open.
+    Raises StorageError where a broker has them open.
     """
     folders = sorted({os.path.dirname(os.path.dirname(os.path.abspath(log))) for log in logs})
     fds: list[int] = []
@@ -285,7 +286,7 @@ def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
 
 
 def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
-    """Returns what is known of each segment of a folder, an absolute path, by that of its `.log`.
+    """Returns the context of each segment in a folder (an absolute path), by the path of its `.log`.
 
     Raises StorageError.
     """
@@ -312,7 +313,7 @@ def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
 
 
 def check_logs(fs: FileSystem, logs: Sequence[str]) -> list[SegmentReport]:
-    """Checks segments, each by what its folder says of it. Raises StorageError."""
+    """Checks segments, each with the context from its folder; returns a report on each. Raises StorageError."""
     known: dict[str, SegmentContext] = {}
     for path in map(os.path.abspath, logs):
         if path not in known:
@@ -321,7 +322,7 @@ def check_logs(fs: FileSystem, logs: Sequence[str]) -> list[SegmentReport]:
 
 
 def named_damage(fs: FileSystem, folder: str) -> NamedDamage:
-    """Returns what `damaged-ranges` names; nothing where it can't be read. Raises OSError."""
+    """Returns the damage that a folder's `damaged-ranges` names; nothing where it can't be read. Raises OSError."""
     try:
         return read_damage(fs, folder)
     except CorruptRecordError:
@@ -337,7 +338,7 @@ def logs_in(fs: FileSystem, folder: str) -> list[str]:
 
 
 def _offset_in(fs: FileSystem, folder: str, checkpoint: str) -> int | None:
-    """Returns what a checkpoint of the data folder says of the partition of a folder. Raises StorageError."""
+    """Returns the offset that a checkpoint of the data folder has for a partition's folder. Raises StorageError."""
     partition = parse_partition_dir(os.path.basename(folder))
     path = os.path.join(os.path.dirname(folder), checkpoint)
     return None if partition is None else salvaged_offsets(fs, path).get(partition)
@@ -352,7 +353,7 @@ def _lock(fs: FileSystem, fd: int, folder: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRepair:
-    """What was dropped from a segment, the path of the file as it was, and the offsets that are given up."""
+    """What a repair dropped from a segment, the path of the copy of the old file, and the offsets given up."""
 
     file: str
     original: str
@@ -361,7 +362,7 @@ class SegmentRepair:
 
 
 def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
-    """Repairs these segments, folder by folder; returns what was done. Raises StorageError."""
+    """Takes what is damaged out of these segments, folder by folder; returns what was done. Raises StorageError."""
     with locked(fs, logs):
         by_folder: dict[str, list[str]] = defaultdict(list)
         for path in logs:
@@ -417,7 +418,7 @@ def _name_repaired(fs: FileSystem, folder: str, reports: Iterable[SegmentReport]
 
 
 def _close_named(fs: FileSystem, folder: str, bases: set[int]) -> None:
-    """Takes the damage of segments out of `damaged-ranges`; one that can't be read stays: a start looks again."""
+    """Removes repaired segments from `damaged-ranges`; an unreadable file stays, and the next start rewrites it."""
     with storage_errors(os.path.join(folder, DAMAGED_RANGES)):
         try:
             named = read_damage(fs, folder)
@@ -433,7 +434,7 @@ def _lost(reports: Iterable[SegmentReport]) -> tuple[RepairedRange, ...]:
 
 
 def _valid_ranges(fs: FileSystem, path: str, context: SegmentContext) -> list[tuple[int, int]]:
-    """Returns (start, end) of each run of valid batches."""
+    """Returns (start position, end position) of each run of valid batches."""
     ranges: list[tuple[int, int]] = []
     for part in parts_of(fs, path, context):
         if isinstance(part, ValidBatch):
@@ -443,7 +444,7 @@ def _valid_ranges(fs: FileSystem, path: str, context: SegmentContext) -> list[tu
 
 
 def _copy(fs: FileSystem, source: str, target: str, ranges: Iterable[tuple[int, int]]) -> None:
-    """Writes parts of `source` to `target`, durably and at once; both may be the same path."""
+    """Writes the byte ranges of `source` to `target`, replacing it whole and synced; both may be the same path."""
     temporary = target + TEMPORARY_SUFFIX
     source_fd, fd = fs.open(source), fs.open(temporary, create=True)
     try:

@@ -76,7 +76,7 @@ def _checked(text: str) -> list[str]:
 
 
 def write_lines(fs: FileSystem, path: str, lines: Sequence[str]) -> None:
-    """Replaces the file, or removes it where there are no lines. Raises OSError.
+    """Replaces the file by one with these lines, or removes it if there are none. Raises OSError.
 
     The removal is not synced: whoever reads the file again compares it with the segments.
     """
@@ -88,7 +88,7 @@ def write_lines(fs: FileSystem, path: str, lines: Sequence[str]) -> None:
 
 
 def read_damage(fs: FileSystem, directory: str) -> Damage:
-    """Returns what the file names, nothing without a file. Raises CorruptRecordError or OSError."""
+    """Returns what `damaged-ranges` names, nothing if it is missing. Raises CorruptRecordError or OSError."""
     path = os.path.join(directory, DAMAGED_RANGES)
     try:
         return _damage_of(read_lines(fs, path))
@@ -97,7 +97,7 @@ def read_damage(fs: FileSystem, directory: str) -> Damage:
 
 
 def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], named: Damage) -> Damage:
-    """Writes the damage of a log's segments into the file, unless it is what is named there. Raises OSError."""
+    """Writes the segments' damage to `damaged-ranges`, unless it equals `named`; returns the damage. Raises OSError."""
     damage = {segment.base_offset: segment.damage for segment in segments if segment.damage}
     if damage != named:
         write_damage(fs, directory, damage)
@@ -105,7 +105,7 @@ def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], 
 
 
 def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:
-    """Replaces the file, or removes it where nothing is damaged. Raises OSError."""
+    """Replaces `damaged-ranges`, or removes it if nothing is damaged. Raises OSError."""
     named = [(base, *one) for base, ranges in sorted(damage.items()) for one in ranges]
     lines = [" ".join([*map(str, numbers), *str(reason).split()]) for *numbers, reason in named]
     write_lines(fs, os.path.join(directory, DAMAGED_RANGES), lines)
@@ -121,7 +121,7 @@ def _damage_of(lines: Iterable[str]) -> Damage:
 
 
 def read_repaired(fs: FileSystem, directory: str) -> tuple[RepairedRange, ...]:
-    """Returns what the file names, nothing without a file, and where it is damaged. Raises OSError."""
+    """Returns what `repaired-ranges` names, nothing if it is missing or damaged. Raises OSError."""
     path = os.path.join(directory, REPAIRED_RANGES)
     try:
         return joined(RepairedRange(int(start), int(end)) for start, end in map(str.split, read_lines(fs, path)))
@@ -131,16 +131,16 @@ def read_repaired(fs: FileSystem, directory: str) -> tuple[RepairedRange, ...]:
 
 
 def write_repaired(fs: FileSystem, directory: str, repaired: Iterable[RepairedRange]) -> None:
-    """Replaces the file by the ranges, durably, unless it names them. Raises OSError."""
+    """Writes the ranges to `repaired-ranges`, synced, unless it has them already. Raises OSError."""
     ranges = joined(repaired)
     if ranges != read_repaired(fs, directory):
         write_lines(fs, os.path.join(directory, REPAIRED_RANGES), [" ".join(map(str, one)) for one in ranges])
 
 
 def cut_repaired(fs: FileSystem, directory: str, end_offset: int) -> None:
-    """Gives up the ranges of a log that is about to be cut at an offset. Raises OSError.
+    """Takes the offsets above `end_offset` out of `repaired-ranges`, before a log is cut there. Raises OSError.
 
-    Where none is left, the file's name is gone for good before the first batch that comes to be there counts as synced.
+    If no range is left, the file's removal is synced before the first new batch there counts as synced.
     """
     repaired = read_repaired(fs, directory)
     if repaired:
@@ -148,12 +148,12 @@ def cut_repaired(fs: FileSystem, directory: str, end_offset: int) -> None:
 
 
 def may_have_gaps(fs: FileSystem, directory: str) -> bool:
-    """Returns whether the log of a folder may leave out offsets anywhere. Raises OSError."""
+    """Returns whether a log's folder has the file `offset-gaps`: offsets may be left out anywhere. Raises OSError."""
     return fs.exists(os.path.join(directory, OFFSET_GAPS))
 
 
 def allow_gaps(fs: FileSystem, directory: str) -> None:
-    """Makes the file, durably. Raises StorageError."""
+    """Makes the file `offset-gaps` in a log's folder, synced. Raises StorageError."""
     path = os.path.join(directory, OFFSET_GAPS)
     with storage_errors(path):
         write_file_durably(fs, path, f"{VERSION}\n".encode())

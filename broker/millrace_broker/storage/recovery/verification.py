@@ -28,7 +28,7 @@ from millrace_broker.storage.segments.segment import LogSegment
 
 
 class _SegmentCheck:
-    """One walk over one segment, with what it finds."""
+    """One check of a segment's batches and indexes, with its findings."""
 
     def __init__(self, fs: FileSystem, segment: LogSegment, next_base: int | None) -> None:
         self.findings: list[LogFinding] = []
@@ -54,7 +54,7 @@ class _SegmentCheck:
         )
 
     def run(self) -> None:
-        """Walks over the batches and matches the index entries with them."""
+        """Checks all batches, and that each index entry fits one."""
         segment = self._segment
         for one in segment.damage:
             self._find(segment.path, one.position, str(one))
@@ -65,13 +65,13 @@ class _SegmentCheck:
             self._find_index(position, "no batch begins there")
 
     def set_aside(self) -> None:
-        """Sets aside the damage that was found. Raises OSError."""
+        """Makes damaged ranges of what was found, so that reads pass over it. Raises OSError."""
         for offset in self._damaged_offsets:
             if covering(self._segment.damage, offset) is None:
                 set_aside_from(self._fs, self._segment, offset)
 
     def _walk(self, start: int, end: int, next_offset: int) -> None:
-        """Walks over the batches between two positions, past what is no batch."""
+        """Checks the batches between two positions, and goes on behind bytes that are no batch."""
         segment = self._segment
         while start < end:
             try:
@@ -99,7 +99,7 @@ class _SegmentCheck:
         self.records += header.record_count
 
     def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
-        """Notes a finding for offsets left out in the active segment, or where what follows goes back behind them."""
+        """Notes that a batch has another offset than expected; it is a finding if offsets may not be left out there."""
         reason = f"offset {header.base_offset} where {expected} is expected"
         gap = LogFinding(file=self._segment.path, position=position, reason=reason)
         if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
@@ -129,7 +129,7 @@ def verify_log(
     may_have_gaps: bool = False,
     dry_run: bool = False,
 ) -> VerifyReport:
-    """Checks the segments as they are at this moment; those that are deleted meanwhile are left out.
+    """Checks the segments as they are at this moment, but those that are deleted meanwhile; returns a report.
 
     A dry run reads none of them. Raises OSError.
     """

@@ -52,7 +52,7 @@ Headers = list[BatchHeader]
 
 
 class DamagedRange(NamedTuple):
-    """Offsets that a segment can't give, from `start_offset` up to `end_offset`, and where their bytes are."""
+    """The offsets from `start_offset` to before `end_offset`, which a segment can't give, and where their bytes are."""
 
     start_offset: int
     end_offset: int
@@ -62,7 +62,7 @@ class DamagedRange(NamedTuple):
 
     @property
     def is_hole(self) -> bool:
-        """Whether batches are missing, and no bytes are in their place."""
+        """Whether no bytes are in the place of the missing batches."""
         return self.position == self.end_position
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class DamagedRange(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What of a segment was synced: all that begins below `up_to`.
+    """How much of a segment was synced: every batch with a base offset below `up_to`.
 
     The synced batches end at `end_offset`, None where that is not known; `is_end` says that no others follow.
     """
@@ -89,7 +89,7 @@ NOTHING_SYNCED = Synced()
 
 
 class DamagedRangeError(CorruptRecordError, retriable=False):
-    """A read of an offset in a damaged range; batches go on at `end_offset`."""
+    """Says that an offset to be read lies in a damaged range; the next batch is at `end_offset`."""
 
     def __init__(self, path: str, damaged: DamagedRange) -> None:
         super().__init__(f"{path}: {damaged}")
@@ -100,7 +100,7 @@ class DamagedRangeError(CorruptRecordError, retriable=False):
 def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
     fs: FileSystem, fd: int, position: int, bounds: SearchBounds, synced: Synced, reason: str
 ) -> DamagedRange:
-    """Returns the damaged range that begins at a position, where the offset `bounds.lowest` is expected.
+    """Returns the damaged range from `position` to the next valid batch; the offset missing first is `bounds.lowest`.
 
     Raises OSError.
     """
@@ -115,16 +115,17 @@ def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
 
 
 def is_valid_again(fs: FileSystem, fd: int, damaged: DamagedRange, segment_base: int) -> bool:
-    """Returns whether a valid batch begins where a range was damaged: the file was replaced, or could not be read."""
+    """Returns whether a valid batch begins where damage was found: the file was replaced, or a read had failed."""
     bounds = SearchBounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
     found = valid_at(fs, fd, damaged.position, bounds)
     return found is not None and found.base_offset == damaged.start_offset < damaged.end_offset
 
 
 def is_synced(fs: FileSystem, fd: int, position: int, bounds: SearchBounds, synced: Synced, *, truncate: bool) -> bool:
-    """Returns whether something was synced of the bytes behind a position, where `bounds.lowest` is expected.
+    """Returns whether any bytes from `position` on were synced, so that they are damaged and not a lost tail.
 
-    Nothing was of a tail that is truncated at the end of the synced batches, unless some that lack before lie behind.
+    The offset `bounds.lowest` is expected there. With `truncate`, bytes at the end of the synced batches are a lost
+    tail, unless a batch with an older offset lies behind that is not found before.
     """
     expected = bounds.lowest
     if expected < synced.up_to and not (truncate and expected == synced.end_offset):
@@ -137,16 +138,16 @@ def is_synced(fs: FileSystem, fd: int, position: int, bounds: SearchBounds, sync
 
 
 def _is_before(fs: FileSystem, fd: int, position: int, base_offset: int) -> bool:
-    """Returns whether a batch before a position has an offset; false where damage is in between."""
+    """Returns whether a batch with this base offset lies before `position`; false where damage comes first."""
     with suppress(RecordError):
         return any(header.base_offset == base_offset for _, header in scan_headers(fs, fd, 0, position))
     return False
 
 
 def are_still_there(fs: FileSystem, fd: int, named: Sequence[DamagedRange], segment_base: int) -> bool:
-    """Returns whether a file still has the damage that was named: it may have been replaced or repaired.
+    """Returns whether a file is still damaged as `named` says: it may have been replaced or repaired.
 
-    No batch is where damage begins, and where it ends is the batch that was found behind it, or the file's end.
+    No batch must begin where damage does, and it must end at the named next batch, or at the file's end.
     """
     if not named:
         return True
@@ -167,9 +168,10 @@ def _ends_as_named(fs: FileSystem, fd: int, damaged: DamagedRange, size_bytes: i
 
 
 def _in_order(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch | None:
-    """Returns the first valid batch behind damage, unless it is out of place, as where blocks have changed places.
+    """Returns the first valid batch behind damage that is in its place: blocks of a file may have been swapped.
 
-    It is if a longer run of batches comes later that has offsets before its own. A run is compared up to a chunk.
+    It is out of place if a longer run of batches follows whose offsets are below its own. Runs are compared up to
+    `CHUNK_BYTES`.
     """
     found = batch_behind(fs, fd, position, bounds)
     while found is not None:
@@ -194,12 +196,12 @@ def _end_of_run(fs: FileSystem, fd: int, first: ValidBatch, bounds: SearchBounds
 
 
 def covering(damage: Sequence[DamagedRange], offset: int) -> DamagedRange | None:
-    """Returns the damaged range that an offset lies in."""
+    """Returns the damaged range that an offset lies in; None if it lies in none."""
     return next((one for one in damage if one.start_offset <= offset < one.end_offset), None)
 
 
 def undamaged_around(path: str, damage: Sequence[DamagedRange], offset: int, size_bytes: int) -> tuple[int, int]:
-    """Returns (position, end position) of the undamaged bytes in which the batch of an offset lies.
+    """Returns (position, end position) of the bytes between two damaged ranges in which the batch of an offset must be.
 
     Raises DamagedRangeError where the offset lies in a damaged range.
     """
@@ -212,7 +214,7 @@ def undamaged_around(path: str, damage: Sequence[DamagedRange], offset: int, siz
 
 
 def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yields (position, end position) of the bytes from a position up to an end that no damaged range covers."""
+    """Yields (position, end position) of each undamaged stretch between `position` and `end`."""
     for one in damage:
         if one.end_position > position or one.position >= position:
             if position < min(one.position, end):
@@ -223,35 +225,35 @@ def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Ite
 
 
 def with_added(damage: Sequence[DamagedRange], added: DamagedRange) -> tuple[DamagedRange, ...]:
-    """Returns the ranges, in the order of their bytes, with one more."""
+    """Returns the damaged ranges and `added`, sorted by position."""
     return tuple(sorted((*damage, added), key=lambda one: (one.position, one.start_offset)))
 
 
 class RepairedRange(NamedTuple):
-    """Names the offsets that a repair has given up, from `start_offset` to before `end_offset`."""
+    """The offsets that a repair has given up, from `start_offset` to before `end_offset`."""
 
     start_offset: int
     end_offset: int
 
 
 def is_repaired(repaired: Sequence[RepairedRange], start_offset: int, end_offset: int) -> bool:
-    """Returns whether the offsets from one up to another may be missing."""
+    """Returns whether one repaired range covers all offsets from `start_offset` to before `end_offset`."""
     return any(one.start_offset <= start_offset and end_offset <= one.end_offset for one in repaired)
 
 
 def batches_end(repaired: Sequence[RepairedRange], base_offset: int, next_base: int) -> int:
-    """Returns where a closed segment must reach: to where the next one begins, or to a repaired range before that."""
+    """Returns where a segment must end: at the next one's base, or where a repaired range up to that begins."""
     starts = (one.start_offset for one in repaired if one.start_offset < next_base <= one.end_offset)
     return max(min(starts, default=next_base), base_offset)
 
 
 def behind(repaired: Sequence[RepairedRange], offset: int) -> int:
-    """Returns the end of the range that an offset lies in; the offset itself without one."""
+    """Returns the end of the repaired range that an offset lies in; the offset itself if it lies in none."""
     return max((one.end_offset for one in repaired if one.start_offset <= offset < one.end_offset), default=offset)
 
 
 def joined(ranges: Iterable[RepairedRange]) -> tuple[RepairedRange, ...]:
-    """Returns the ranges sorted, and as one where they touch; those of no offsets are left out."""
+    """Returns the ranges sorted, with touching ones made one, and empty ones left out."""
     found: list[RepairedRange] = []
     for one in sorted(each for each in ranges if each.start_offset < each.end_offset):
         if found and one.start_offset <= found[-1].end_offset:
@@ -262,15 +264,15 @@ def joined(ranges: Iterable[RepairedRange]) -> tuple[RepairedRange, ...]:
 
 
 def below(repaired: Iterable[RepairedRange], offset: int) -> tuple[RepairedRange, ...]:
-    """Returns what is left of the ranges in a log that was cut at an offset."""
+    """Returns the ranges' parts below `offset`, at which their log was cut."""
     return joined(RepairedRange(one.start_offset, min(one.end_offset, offset)) for one in repaired)
 
 
 class WalkedFrom(NamedTuple):
-    """Where a walk begins and ends, and which offset is expected first.
+    """Where a walk over batches begins and ends, and which offset is expected first.
 
-    Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. The walk adds the first two batches of
-    each leader in a row to `led`.
+    Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. The walk adds to `led` the first two
+    headers of each run of batches with one leader epoch.
     """
 
     position: int
@@ -283,7 +285,7 @@ class WalkedFrom(NamedTuple):
 
 
 def valid_batches(fs: FileSystem, fd: int, walk: WalkedFrom) -> Iterator[Placed]:
-    """Yields (position, header) of each batch; raises RecordError where one is not valid. Raises OSError."""
+    """Yields (position, header) of each batch of a walk; raises RecordError for an invalid one, or OSError."""
     max_offset = walk.segment_base + MAX_RELATIVE_OFFSET
     next_offset, epoch, is_second = walk.next_offset, None, False
     for at, header, crc_holds in walk_batches(fs, fd, walk.end, walk.position):

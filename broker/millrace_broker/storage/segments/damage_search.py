@@ -43,7 +43,10 @@ Outcome = TypeVar("Outcome")
 
 
 def add_holes(fs: FileSystem, segment: LogSegment) -> tuple[DamagedRange, ...]:
-    """Sets aside the gaps whose offsets are in damaged bytes; returns them. Raises OSError."""
+    """Makes damaged ranges of missing offsets whose batches lie in damaged bytes, out of place; returns them.
+
+    Raises OSError.
+    """
     misplaced = [batch for one in segment.damage for batch in _valid_in(fs, segment, one)]
     if not misplaced:
         return ()
@@ -68,9 +71,9 @@ def _valid_in(fs: FileSystem, segment: LogSegment, damaged: DamagedRange) -> Ite
 
 
 def _gaps(segment: LogSegment) -> Iterator[DamagedRange]:
-    """Yields the offsets that are left out, but for those of damage, up to the first batch that can't be read.
+    """Yields ranges of offsets that no batch has and no damage explains, up to the first batch that can't be read.
 
-    A gap before a batch that the next one contradicts is none: no CRC covers a base offset.
+    A gap counts only if the next batch confirms it, as no CRC covers a base offset.
     """
     known = sorted(segment.damage, key=lambda one: one.position)
     next_offset, gap = segment.base_offset, None
@@ -91,9 +94,10 @@ def _gaps(segment: LogSegment) -> Iterator[DamagedRange]:
 
 
 def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable[[], Outcome]) -> Outcome:
-    """Returns what `work` returns once all damage that it meets behind the batch of an offset is set aside.
+    """Returns the result of `work`, a read of a segment from `offset` on, repeated after each damage that it meets.
 
-    Raises RecordError where no batch is damaged, DamagedRangeError or OSError.
+    That damage becomes a damaged range, which reads pass over. Raises RecordError where no batch is damaged,
+    DamagedRangeError where `offset` itself is, or OSError.
     """
     while True:
         try:
@@ -113,7 +117,7 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
 
 
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
-    """Sets aside what is no valid batch at a position, where an offset is expected. Raises OSError."""
+    """Adds the damaged range that begins at `position`, where an offset is expected, to a segment. Raises OSError."""
     trusted = _next_trusted(fs, segment, position, expected_offset)
     later = [(one.position, one.start_offset) for one in segment.damage if one.position > position]
     later += [] if trusted is None else [(trusted.position, trusted.base_offset)]
@@ -126,7 +130,7 @@ def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offse
 
 
 def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
-    """Sets aside the first damage behind the batch of an offset; returns whether there is any."""
+    """Finds the first damage from the batch of an offset on, and adds it to the segment; returns false without any."""
     position, expected = _trusted_before(fs, segment, offset)
     for start, end in intact_bytes(segment.damage, position, segment.size_bytes):
         passed = (one.end_offset for one in segment.damage if one.end_position <= start)
@@ -142,7 +146,7 @@ def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
 
 
 def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:
-    """Returns (position, base offset) of a valid batch from which the batch of an offset is found."""
+    """Returns (position, base offset) of a valid batch before the one with an offset, to search that from."""
     floor = segment.offset_index.floor(offset - segment.base_offset) if segment.trusts_index else None
     before = None if floor is None else segment.offset_index.floor(floor[0] - 1)
     found = None if before is None else _named_by(fs, segment, before)
@@ -150,7 +154,7 @@ def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[i
 
 
 def _next_trusted(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int) -> ValidBatch | None:
-    """Returns the next valid batch behind a position that an index entry names."""
+    """Returns the first valid batch behind `position` to which an index entry leads; None without one."""
     least = expected_offset - segment.base_offset
     later = (one for one in segment.offset_index if one[1] > position and one[0] >= least)
     return next((found for one in later if (found := _named_by(fs, segment, one)) is not None), None)

@@ -53,7 +53,10 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 
 class IndexFile:
-    """An index that is searched by key or by value. Subclasses define how an entry is packed."""
+    """An index file of (key, value) entries, both increasing; a subclass says how an entry is packed.
+
+    Entries stay in memory while the index grows, and are searched in the file once it is sealed.
+    """
 
     __slots__ = (
         "_columns", "_fd", "_file_bytes", "_fs", "_is_ordered", "_is_synced", "_last", "_max_entries", "_written",
@@ -91,7 +94,7 @@ class IndexFile:
 
     @property
     def last(self) -> Entry | None:
-        """The newest entry."""
+        """The newest entry; None if there are none."""
         columns = self._columns
         if columns is None:
             return self._last
@@ -100,7 +103,7 @@ class IndexFile:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the index is complete in its file."""
+        """Whether all entries are in the file, none is in memory, and none can be appended."""
         return self._columns is None
 
     @property
@@ -125,21 +128,21 @@ class IndexFile:
         return self._last is None or (self._is_ordered and self._last[VALUE] <= max_value)
 
     def grow(self) -> None:
-        """Loads the entries, so that more can be appended."""
+        """Loads the file's entries into memory, so that more can be appended."""
         entries = list(self)
         self._columns = self._empty_columns()
         for column, values in zip(self._columns, zip(*entries, strict=True), strict=False):
             column.extend(values)
 
     def withdraw(self) -> None:
-        """Empties the file, durably, and keeps the entries in memory as if none had been written. Raises OSError."""
+        """Empties the file, synced, but keeps the entries in memory, to be written again. Raises OSError."""
         self.grow()
         self._fs.truncate(self._fd, 0)
         self._file_bytes = self._written = 0
         self._fs.fsync(self._fd)
 
     def cut(self, value: int) -> None:
-        """Drops the entries whose value is `value` or above; the index then grows from those before. Raises OSError."""
+        """Drops the entries with this value or a larger one, and lets others be appended. Raises OSError."""
         self.grow()
         assert self._columns is not None
         kept = bisect_left(self._columns[VALUE], value)
@@ -152,7 +155,7 @@ class IndexFile:
         self._last = self.last
 
     def clear(self) -> None:
-        """Drops all entries; the index then grows from none."""
+        """Drops all entries, and lets others be appended."""
         if self._file_bytes:
             self._fs.truncate(self._fd, 0)
         self._is_synced = False
@@ -161,7 +164,7 @@ class IndexFile:
         self._columns = self._empty_columns()
 
     def append(self, key: int, value: int) -> bool:
-        """Adds an entry above the last one, in memory until `write`; returns whether the index is full then."""
+        """Adds an entry in memory, above the last; returns whether the index is full. `write` puts it into the file."""
         columns = self._columns
         if columns is None:
             raise ValueError(f"{self.path} is sealed")
@@ -196,7 +199,7 @@ class IndexFile:
         self._written, self._file_bytes = end, end * self.ENTRY.size
 
     def sync(self) -> None:
-        """Writes, and blocks until the file is on the disk. Raises OSError."""
+        """Writes all entries to the file, and blocks until that is on the disk. Raises OSError."""
         self.write()
         if not self._is_synced:
             self._is_synced = True
@@ -207,7 +210,7 @@ class IndexFile:
                 raise
 
     def seal(self) -> None:
-        """Writes, and frees the entries in memory, as nothing is appended any more. Raises OSError."""
+        """Writes all entries to the file and frees their memory; none can be appended any more. Raises OSError."""
         self.write()
         self._last = self.last
         self._columns = None
@@ -230,7 +233,7 @@ class IndexFile:
         return self._floor_in_file(field, target)
 
     def _floor_in_file(self, field: int, target: int) -> Entry | None:
-        """Halves the file until what is left can be read at once, and searches that."""
+        """Returns the last entry in the file whose field is not above the target, by binary search."""
         start, end = 0, self._written
         while end - start > SEARCHED_AT_ONCE:
             middle = (start + end) // 2
@@ -247,13 +250,13 @@ class IndexFile:
         return key, value
 
     def _last_slot(self, entries: bytes, field: int, target: int) -> int:
-        """Returns which of some entries is the last one whose field is not above the target; -1 for none."""
+        """Returns the number of the last of these packed entries whose field is not above the target; -1 for none."""
         unpack, size_bytes = self.ENTRY.unpack_from, self.ENTRY.size
         slots = range(len(entries) // size_bytes)
         return bisect_right(slots, target, key=lambda slot: unpack(entries, slot * size_bytes)[field]) - 1
 
     def _end_in_file(self) -> tuple[Entry | None, bool]:
-        """Returns the last entry, and whether it follows on the first; both are read at once where they are near."""
+        """Returns the file's last entry, None without one, and whether it is larger than the first."""
         if not self._written:
             return None, True
         if self._written <= SEARCHED_AT_ONCE:
@@ -284,7 +287,7 @@ class OffsetIndex(IndexFile):
     TYPE_CODES: ClassVar[tuple[str, str]] = ("i", "i")
 
     def _last_slot(self, entries: bytes, field: int, target: int) -> int:
-        """Searches entries read as numbers of 64 bits, which sort as their offsets do."""
+        """Searches packed entries as 64-bit numbers, which sort as their offsets do."""
         if field != KEY:
             return super()._last_slot(entries, field, target)
         numbers = array("Q", entries)
@@ -307,7 +310,7 @@ class TimeIndex(IndexFile):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted, from its first offset to that of its marker."""
+    """A transaction that was aborted: its producer, its first offset and that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -316,7 +319,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment."""
+    """The aborted transactions of one segment, in its `.txnindex` file."""
 
     __slots__ = ("_fd", "_file_bytes", "_fs", "_is_name_synced", "_is_synced", "_lock", "_pending", "path")
 
@@ -350,7 +353,7 @@ class TransactionIndex:
             self._pending.append(transaction)
 
     def write(self) -> None:
-        """Writes what is only in memory to the file. Raises OSError."""
+        """Writes the transactions that are only in memory to the file. Raises OSError."""
         with self._lock:
             if not self._pending:
                 return
@@ -364,7 +367,7 @@ class TransactionIndex:
             self._pending.clear()
 
     def sync(self) -> None:
-        """Writes, and blocks until file and name are on the disk. Raises OSError."""
+        """Writes what is only in memory, and blocks until the file and its name are on the disk. Raises OSError."""
         self.write()
         if self._fd is not None and not self._is_synced:
             self._fs.fsync(self._fd)
@@ -413,9 +416,9 @@ class TransactionIndex:
 
 
 def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Returns the transactions that reach into the offsets from start up to end.
+    """Returns the aborted transactions with offsets from `start_offset` to before `end_offset`.
 
-    `indexes` are those of the segments from the one that holds the start on. Raises OSError.
+    `indexes` are those of the segments from the one that holds `start_offset` on. Raises OSError.
     """
     found: list[AbortedTransaction] = []
     for index in indexes:

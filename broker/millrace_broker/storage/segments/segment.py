@@ -65,7 +65,7 @@ NOTHING_INDEXED = NO_TIMESTAMP - 1
 
 
 class LogSegment:
-    """The batches of a log from `base_offset` on, in one file, and the indexes over them."""
+    """A file with the batches of a log from `base_offset` on, and the index files over it."""
 
     __slots__ = (
         "__weakref__", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
@@ -78,7 +78,7 @@ class LogSegment:
     def __init__(
         self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, file_suffix: str = ""
     ) -> None:
-        """Opens the files, creating them if need be. `file_suffix` ends the names of a segment not yet in its place."""
+        """Opens the files, creating them if need be; `file_suffix` such as `.cleaned` means it is not in use yet."""
         self.base_offset = base_offset
         self.next_offset = base_offset
         self._file_suffix = file_suffix
@@ -120,7 +120,7 @@ class LogSegment:
     # Appending: the log's own thread, on the active segment.
 
     def write(self, buffers: Sequence[Buffer], size_bytes: int) -> int:
-        """Writes the bytes at the end and returns their position; `add` then tells the indexes. Raises OSError."""
+        """Appends bytes to the file and returns their position; call `add` for each batch then. Raises OSError."""
         position = self.size_bytes
         self._fs.pwritev(self.fd, buffers, position)
         self._is_synced = False
@@ -133,11 +133,11 @@ class LogSegment:
         self._has_reserve = True
 
     def undo_write(self) -> None:
-        """Cuts off what a failed `write` may have left behind the known end. Raises OSError."""
+        """Cuts the file to its size before a failed `write`. Raises OSError."""
         self._fs.truncate(self.fd, self.size_bytes)
 
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Counts a written batch and adds index entries, one after each `index.interval.bytes`."""
+        """Notes a written batch; adds index entries where `index.interval.bytes` have passed since the last ones."""
         self.next_offset = last_offset + 1
         if position == 0:
             self.first_timestamp = max_timestamp
@@ -153,11 +153,11 @@ class LogSegment:
 
     @property
     def index_room(self) -> int:
-        """The number of further batches that are sure to fit into the indexes."""
+        """How many more batches are sure to find room in the indexes."""
         return min(self.offset_index.room, self.time_index.room)
 
     def finish(self) -> None:
-        """Ends the time index with the largest timestamp, as nothing is appended any more."""
+        """Adds the time index's last entry, the largest timestamp, to a segment that takes no more batches."""
         if self.size_bytes and self.max_timestamp > self._indexed_timestamp:
             self._index_max_timestamp()
 
@@ -174,7 +174,7 @@ class LogSegment:
         return True
 
     def sync_batches(self) -> None:
-        """Blocks until the batches are on the disk; what is written meanwhile may wait for the next call."""
+        """Blocks until the batches, without the indexes, are on the disk; what is written meanwhile may not be."""
         if not self._is_synced:
             self._is_synced = True
             try:
@@ -184,14 +184,14 @@ class LogSegment:
                 raise
 
     def sync(self) -> None:
-        """Blocks until batches and index entries are on the disk. Names are synced with the folder."""
+        """Blocks until batches and index entries are on the disk. File names are synced with the log's folder."""
         self.sync_batches()
         self.offset_index.sync()
         self.time_index.sync()
         self.transaction_index.sync()
 
     def seal(self) -> None:
-        """Frees the memory of the indexes and the unused reserve, after `finish` and `sync`."""
+        """Frees the indexes' memory and the reserved disk space that was not used, after `finish` and `sync`."""
         self.offset_index.seal()
         self.time_index.seal()
         if self._has_reserve:
@@ -199,17 +199,17 @@ class LogSegment:
             self._has_reserve = False
 
     def unseal(self) -> None:
-        """Takes `seal` back, as the disk has no room for the transaction index: a start then rebuilds the indexes."""
+        """Undoes `seal` where the transaction index finds no room: the next start then rebuilds the indexes."""
         if self.is_sealed:
             self.time_index.withdraw()
 
     @property
     def is_sealed(self) -> bool:
-        """Whether nothing is appended any more and all of it was synced."""
+        """Whether the segment takes no more batches and all of it was synced."""
         return self.offset_index.is_sealed and self.time_index.is_sealed
 
     def locate(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> Located | None:
-        """Returns where the whole batches from the one that holds `offset` are, as `Log.read` reads them.
+        """Returns where the whole batches are that `Log.read` is to return, from the one that holds `offset` on.
 
         None where no batch below `end_offset` holds it; size 0 where the first one is too large. Raises RecordError.
         """
@@ -231,7 +231,7 @@ class LogSegment:
         return Located(start, end - start, chunk[start - chunk_position : end - chunk_position] if is_read else None)
 
     def read(self, located: Located) -> bytes:
-        """Returns the bytes of what was located. Raises OSError."""
+        """Returns the bytes of batches that `locate` has found. Raises OSError."""
         return self.read_at(located.position, located.size_bytes) if located.data is None else located.data
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
@@ -239,13 +239,14 @@ class LogSegment:
         return self._fs.pread(self.fd, size_bytes, position)
 
     def descriptor(self) -> AbstractContextManager[int]:
-        """Lends the operating system's descriptor of the file, for as long as the context lasts."""
+        """Gives the file's descriptor within the context."""
         return self._fs.descriptor(self.fd)
 
     def find(self, offset: int, end_position: int | None = None) -> FoundBatch | None:
-        """Finds the first batch whose last offset is not below `offset`; None without one. Raises RecordError.
+        """Returns the first batch whose last offset is `offset` or above; None without one. Raises RecordError.
 
-        A batch must not reach over the next one. That is looked at where it is at hand, and where offsets are left out.
+        A batch that reaches over the next one is an error. That is checked where the next one's offset is at hand, and
+        where offsets are left out.
         """
         end = self.size_bytes if end_position is None else end_position
         start = self._resume_positions.get(offset)
@@ -268,12 +269,12 @@ class LogSegment:
         return found
 
     def headers(self, position: int) -> Iterator[Placed]:
-        """Yields (position, header) of each batch from one on, but damaged ones. Raises RecordError or OSError."""
+        """Yields (position, header) of undamaged batches from `position` on. Raises RecordError or OSError."""
         intact = intact_bytes(self.damage, position, self.size_bytes)
         return chain.from_iterable(scan_headers(self._fs, self.fd, start, end) for start, end in intact)
 
     def position_of(self, offset: int) -> int:
-        """Returns where the batch or the damaged range that holds `offset` begins, or else the next one, or the end."""
+        """Returns the position of the batch or damaged range with `offset`, or of the next one, or the end."""
         if offset >= self.next_offset:
             return self.size_bytes
         if (damaged := covering(self.damage, offset)) is not None:
@@ -281,7 +282,7 @@ class LogSegment:
         return self.size_bytes if (found := self.find(offset)) is None else found.position
 
     def end_below(self, offset: int) -> tuple[int, int]:
-        """Returns (position, offset) where the batches wholly below `offset` end; raises what `headers` raises."""
+        """Returns (position, offset) where the batches wholly below `offset` end. Raises RecordError or OSError."""
         floor = self.offset_index.floor(offset - 1 - self.base_offset)
         position, end_offset = (0 if floor is None else floor[1]), self.base_offset
         for at, header in self.headers(position):
@@ -291,7 +292,7 @@ class LogSegment:
         return position, end_offset
 
     def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """Returns (position, base offset) of the first batch that ends behind `limit`; a batch begins at `start`."""
+        """Returns (position, base offset) of the first batch from `start` on that ends behind position `limit`."""
         floor = self.offset_index.floor_value(limit) if self.trusts_index else None
         nearest = max(start, floor[1]) if floor is not None else start
         for first, end in intact_bytes(self.damage, nearest, self.size_bytes):
@@ -300,19 +301,19 @@ class LogSegment:
         return self.size_bytes, self.next_offset
 
     def _remember(self, next_offset: int, position: int) -> None:
-        """Remembers where a read ended, as its reader goes on from there. Batches never move, so this stays true."""
+        """Remembers the position of `next_offset`, where the reader goes on; batches never move."""
         if len(self._resume_positions) >= MAX_RESUME_POSITIONS:
             self._resume_positions.clear()
         self._resume_positions[next_offset] = position
 
     def add_damage(self, damaged: DamagedRange) -> None:
-        """Sets a damaged range aside; a position that was remembered may lie in it."""
+        """Adds a damaged range, which reads pass over, and forgets remembered positions, which may lie in it."""
         self.damage = with_added(self.damage, damaged)
         self._resume_positions.clear()
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp; where no record has one, the time of the file. Raises OSError.
+        """The largest timestamp of the records; where none has one, the file's modification time. Raises OSError.
 
         Messages of clients before 0.10 have no timestamps. Kafka does the same (LogSegment.largestTimestamp).
         """
@@ -320,19 +321,18 @@ class LogSegment:
 
     @property
     def modified_ms(self) -> int:
-        """The time at which the file of the batches was last written. Raises OSError."""
+        """The modification time of the `.log` file. Raises OSError."""
         return self._fs.modified_ms(self.fd)
 
     def set_modified_ms(self, time_ms: int) -> None:
-        """Sets the time at which the batches count as written; the next `sync` makes it durable. Raises OSError."""
+        """Sets the modification time of the `.log` file; the next `sync` makes it durable. Raises OSError."""
         self._fs.set_modified_ms(self.fd, time_ms)
         self._is_synced = False
 
     def begin(self) -> None:
-        """Begins to use files that were just created. Raises OSError.
+        """Makes newly created files ready for appends. Raises OSError.
 
-        There is nothing to walk, and nothing to sync before something is written. Files that turn out to hold something
-        are recovered.
+        Nothing is walked, or synced before something is written. Files that turn out to hold something are recovered.
         """
         is_fresh = not (self.size_bytes or len(self.offset_index) or len(self.time_index))
         if not is_fresh or not self._indexes_are_sane():
@@ -343,9 +343,9 @@ class LogSegment:
         self.was_recovered, self.has_producer_ids = True, False
 
     def load_closed(self, next_offset: int, *, may_end_early: bool) -> bool:
-        """Loads a closed segment as it is; returns false where an index does not fit it and must be rebuilt.
+        """Loads a closed segment without a walk; returns false where an index does not fit it and must be rebuilt.
 
-        False too where its batches do not end at `next_offset`, unless it `may_end_early`.
+        Also returns false where its batches do not end at `next_offset`, unless it `may_end_early`.
         """
         self.next_offset = next_offset
         if not self._indexes_are_sane() or not (may_end_early or self._ends_at(next_offset)):
@@ -359,7 +359,7 @@ class LogSegment:
         return True
 
     def _ends_at(self, next_offset: int) -> bool:
-        """Returns whether the batches behind the last index entry end at an offset, but for what is known to lack."""
+        """Returns whether the batches end at `next_offset`, or where a repaired range up to that begins."""
         last, end_offset = self.offset_index.last, self.base_offset
         try:
             for _, header in self.headers(0 if last is None else last[1]):
@@ -370,7 +370,7 @@ class LogSegment:
         return batches_end(self.repaired, self.base_offset, next_offset) <= end_offset <= next_offset
 
     def load_active(self) -> bool:
-        """Loads the newest segment after a clean shutdown; returns false where something does not fit.
+        """Loads the newest segment after a clean shutdown; returns false where indexes or batches are wrong.
 
         Headers are walked from the last index entry on, so the tail is checked at little cost.
         """
@@ -392,10 +392,10 @@ class LogSegment:
     def recover(
         self, *, truncate: bool, gaps_up_to_offset: int = 0, synced: Synced = NOTHING_SYNCED
     ) -> tuple[int, str]:
-        """Walks all batches and rebuilds the indexes; returns how many bytes lie behind the last valid batch, and why.
+        """Walks all batches and rebuilds the indexes; returns the number of bytes behind the last valid batch, and why.
 
-        What was `synced` and is damaged is set aside. With `truncate` what is behind the last batch is cut off. Offsets
-        may be left out below `gaps_up_to_offset`, and in repaired ranges. Raises OSError.
+        Damage in what was `synced` becomes damaged ranges. With `truncate` the bytes behind the last valid batch are
+        cut off. Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. Raises OSError.
         """
         self.offset_index.clear()
         self.time_index.clear()
@@ -421,7 +421,7 @@ class LogSegment:
         return cut_bytes, reason
 
     def _add_valid(self, position: int, gaps_up_to_offset: int) -> tuple[int, str]:
-        """Adds the batches from a position on to the indexes; returns where valid ones end, and why."""
+        """Adds the valid batches from `position` on to the indexes; returns where they end and the reason."""
         walk = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset, self.led)
         end = position
         try:
@@ -455,7 +455,7 @@ class LogSegment:
         )
 
     def retain(self) -> bool:
-        """Keeps the descriptors open until `release`; returns false where the segment is closed already."""
+        """Keeps the files open until `release`; returns false where they are closed already."""
         with self._users_lock:
             if not self._users:
                 return False
@@ -463,7 +463,7 @@ class LogSegment:
             return True
 
     def release(self) -> None:
-        """Undoes one `retain`, or the hold that the log has from the start; the last one closes the files."""
+        """Undoes one `retain`, or the first hold, which the log has; the last one closes the files."""
         with self._users_lock:
             self._users -= 1
             if self._users:
@@ -474,11 +474,11 @@ class LogSegment:
         self.transaction_index.close()
 
     def file_paths(self) -> list[str]:
-        """Returns the paths of the files that are there, the `.log` first; raises OSError."""
+        """Returns the paths of the segment's files that exist, the `.log` first; raises OSError."""
         return [path for path in map(self._file, SEGMENT_SUFFIXES) if self._fs.exists(path)]
 
     def change_suffix(self, file_suffix: str) -> None:
-        """Renames the files, the `.log` last: once it has its name, all of them have. Raises OSError."""
+        """Renames the files to end with `file_suffix`, the `.log` last, as that one decides. Raises OSError."""
         before = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]
         self._file_suffix = file_suffix
         after = [self._file(suffix) for suffix in SEGMENT_SUFFIXES]

@@ -12,36 +12,36 @@ from millrace_broker.storage.segments.segment import LogSegment
 
 
 class SegmentSequence(tuple[LogSegment, ...]):  # noqa: SLOT001 -- a tuple can have no slots of its own
-    """Segments sorted by base offset, at least one; the last one is `active`."""
+    """A log's segments sorted by base offset, at least one; the last one, `active`, takes appends."""
 
     _bases: list[int]
     active: LogSegment
 
     def __new__(cls, segments: Iterable[LogSegment]) -> Self:
-        """Takes the segments in their order."""
+        """Takes the segments, which must be sorted."""
         sequence = super().__new__(cls, segments)
         sequence._bases = [segment.base_offset for segment in sequence]
         sequence.active = sequence[-1]
         return sequence
 
     def floor_index(self, offset: int) -> int:
-        """Returns the index of the segment whose range the offset falls in; 0 for an offset below them all."""
+        """Returns the index of the last segment that begins at or below an offset; 0 for an offset below them all."""
         above = bisect_right(self._bases, offset)
         return above - 1 if above else 0
 
     def holds(self, segments: Sequence[LogSegment]) -> bool:
-        """Returns whether these are here, side by side, and the active one is not among them."""
+        """Returns whether `segments` are in the sequence, side by side, without the active one."""
         index = self.floor_index(segments[0].base_offset)
         return self[index : index + len(segments)] == tuple(segments) and self.active not in segments
 
     def with_replaced(self, old: Sequence[LogSegment], new: LogSegment) -> SegmentSequence:
-        """Returns the segments with one in the place of several neighbours."""
+        """Returns the sequence with `new` in the place of the neighbours `old`."""
         index = self.floor_index(old[0].base_offset)
         return SegmentSequence((*self[:index], new, *self[index + len(old) :]))
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:
-    """Returns what retention and compaction look at when they choose. Raises StorageError."""
+    """Returns a segment's offsets, size and time, for retention and compaction. Raises StorageError."""
     with storage_errors(segment.path):
         return SegmentFacts(
             base_offset=segment.base_offset,

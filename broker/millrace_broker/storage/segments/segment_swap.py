@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogSegment) -> list[str]:
-    """Does steps 2 to 7 and returns the paths that are left to be removed. An OSError leaves what a crash leaves."""
+    """Does steps 2 to 7 (above); returns the files that are left to be removed. An OSError is like a crash."""
     new.change_suffix(SWAP_FILE_SUFFIX)
     fs.fsync_dir(directory)
     deleted: list[str] = []
@@ -59,7 +59,7 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
 
 
 def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
-    """Removes `.cleaned` files at the start, and completes each swap that was decided. OSError passes.
+    """Removes `.cleaned` files at a start, and completes each swap with a `.log.swap`. Raises OSError.
 
     Returns the names that are in the folder then, so that it need not be listed again.
     """
@@ -101,7 +101,7 @@ def _finish_swap(fs: FileSystem, directory: str, log_name: str, end_offset: int 
 
 
 def _end_of_valid(fs: FileSystem, path: str) -> int | None:
-    """Returns the offset after the last batch of a file; None where it is damaged or empty."""
+    """Returns the offset after the last batch of a `.log` file; None where it is damaged or empty."""
     fd = fs.open(path)
     end_offset = None
     try:
