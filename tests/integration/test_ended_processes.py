@@ -79,3 +79,16 @@ def test_a_process_that_hangs_is_not_taken_for_ended(brokers):
     brokers.brokers[killed].start()
     brokers.until(lambda one: set(one.isr) == ALL, TOPIC, index)
     send(brokers, index, b"by all")
+
+
+def test_a_broker_that_stops_is_not_taken_for_ended(brokers):
+    """The controller stops, too, whose successor has not been told that it was about to."""
+    for _ in range(2):
+        controller = brokers.controller()
+        brokers.brokers[controller].stop()
+        for index in range(3):
+            brokers.until(lambda one: one.leader not in {-1, controller}, TOPIC, index)  # noqa: B023
+        brokers.brokers[controller].start()
+        for index in range(3):
+            brokers.until(lambda one: set(one.isr) == ALL, TOPIC, index)
+    assert ENDED not in read_logs(brokers)

@@ -232,4 +232,9 @@ def test_a_node_of_ours_that_another_deletes_is_made_again(address):
             assert session.holds(node)
             assert node.created_zxid == again
             made = again
+        session.deregister("/mine")
+        assert not session.exists("/mine")
+        other.create("/mine", b"of another", ephemeral=True)
+        session.deregister("/mine")
+        assert session.get("/mine") == b"of another"
     assert told.empty()

@@ -360,6 +360,14 @@ class ZooKeeperSession:
             self._registrations[path] = registration
         return None
 
+    def deregister(self, path: str) -> None:
+        """Deletes a node that `register` has made, which is not made again. Raises ZooKeeperError."""
+        with self._work:
+            self._registrations.pop(path, None)
+        (node,) = self.nodes([path])
+        if node is not None and self.holds(node):
+            self.multi([Delete(path, node.version)])
+
     def _check_login(self) -> None:
         """Raises ZooKeeperError for a login that is refused, which ZooKeeper says after it has connected."""
         if self._security.login is None:
