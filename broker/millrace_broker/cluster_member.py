@@ -119,11 +119,15 @@ class ClusterMember:
         return partition.leader == NO_LEADER and is_in_sync
 
     async def leave(self) -> None:
-        """Hands over the partitions that this broker leads, and gives up the role of the controller."""
+        """Hands over the partitions that this broker leads, and gives up the role of the controller and its place.
+
+        Nobody is to take a listener that closes for the end of a process.
+        """
         if self._services.config.controlled_shutdown_enable:
             self._services.roles.follow_no_more()
             await self._hand_over()
         await asyncio.to_thread(self._controller.stop)
+        await asyncio.to_thread(self._store.deregister_broker, self._services.broker_id)
 
     async def report_failed_dirs(self, folders: Collection[DirHealth]) -> None:
         """Tells the controller of data directories that have failed since the last report.

@@ -1,10 +1,10 @@
 """How long partitions have no leader when theirs stops or dies.
 
-    SIGTERM or SIGKILL ──► [its session with ZooKeeper ends] ──► each other broker names other leaders for all
+    SIGTERM or SIGKILL ──► [its registration in ZooKeeper goes] ──► each other broker names other leaders for all
     partitions ──► a record with acks=all is taken
 
-The others notice that a broker was killed when its session ends, at most the session's timeout later. Clients ask the
-other brokers in turn, and rest for as long as the answers took.
+The registration of a killed broker goes when the controller notices that its process has ended; Apache Kafka's goes at
+the end of its session. Clients ask the other brokers in turn, and rest for as long as the answers took.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE_S = 0.005
 def fail_over(subject: ClusterSubject, topic: str, number: signal.Signals) -> Samples:
     """Ends the leader of a topic's first partition, and returns the seconds until others lead all that it led.
 
-    `after the signal` has the seconds since the signal, `after the session` those since the leader's session ended.
+    `after the signal` has the seconds since the signal, `after the session` those since the registration was gone.
     At the end the broker is started again and back in sync.
     """
     leader = subject.leader(topic)

@@ -42,12 +42,12 @@ BEHIND_BYTES = 10_000_000_000
 
 
 class Moves(NamedTuple):
-    """How many partitions move and how often, and the goals: seconds after SIGTERM, and after a session's timeout."""
+    """How many partitions move and how often, and the goals: seconds after SIGTERM, and after SIGKILL."""
 
     partitions: int
     rounds: int
     after_stop_s: float
-    after_session_s: float
+    after_kill_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class ReplicationEffort:
     latency_records: int = 1000
     latency_interval_s: float = 0.01
     behind_bytes: int | None = None
-    moves: tuple[Moves, ...] = (Moves(1, 3, 1.0, 2.0), Moves(3000, 1, 5.0, 5.0))
+    moves: tuple[Moves, ...] = (Moves(1, 3, 1.0, 1.0), Moves(3000, 1, 5.0, 2.0))
     session_timeout_ms: int = 6000
 
 
@@ -144,15 +144,15 @@ class _Measure:
         yield self._comparison.figure("· CPU of the follower for a GB", "s", "follower", measured)
 
     def moves(self, moves: Moves) -> Iterator[Figure]:
-        topic, session_s = self._comparison.new_topic(), self._effort.session_timeout_ms / 1000
+        topic = self._comparison.new_topic()
         for subject in self._comparison.subjects:
             subject.create_topic(topic, moves.partitions)
         stopped = self._comparison.measure(lambda subject, _: fail_over(subject, topic, signal.SIGTERM), moves.rounds)
         name = f"{moves.partitions:,} partitions, the leader"
         yield from self._moved(f"{name} stops", stopped, moves.after_stop_s)
         killed = self._comparison.measure(lambda subject, _: fail_over(subject, topic, signal.SIGKILL), moves.rounds)
-        yield from self._moved(f"{name} dies", killed, session_s + moves.after_session_s)
-        yield self._comparison.figure("· of it after the session's end", "s", "after the session", killed)
+        yield from self._moved(f"{name} dies", killed, moves.after_kill_s)
+        yield self._comparison.figure("· of it after the registration's end", "s", "after the session", killed)
 
     def _moved(self, name: str, measured: list[Samples], goal_s: float) -> Iterator[Figure]:
         yield beside_goal(f"{name}: until others lead", measured[0]["after the signal"], "s", goal_s)

@@ -29,7 +29,7 @@ NAMES = [
     "· CPU of the follower for a GB",
     "6 partitions, the leader stops: until others lead",
     "6 partitions, the leader dies: until others lead",
-    "· of it after the session's end",
+    "· of it after the registration's end",
 ]
 
 

@@ -217,3 +217,24 @@ def test_another_processs_node_is_waited_for_and_never_taken_for_ours(address, s
 def test_a_registration_below_no_node_is_an_error(session):
     with pytest.raises(ZooKeeperError, match="/none/mine is not created: there is no such node"):
         session.register("/none/mine", b"data", wait_ms=0)
+
+
+def test_a_node_of_ours_that_another_deletes_is_made_again(address):
+    told, changes = queue.SimpleQueue(), queue.SimpleQueue()
+    with started(address, changes.put) as session, client_of(address) as other:
+        assert session.register("/mine", b"data", wait_ms=0, on_registered=told.put) is None
+        made = told.get(timeout=WAIT_S)
+        for _ in range(2):
+            other.delete("/mine")
+            again = told.get(timeout=WAIT_S)
+            assert again > made, "of another transaction, which is another broker epoch"
+            (node,) = session.nodes(["/mine"])
+            assert session.holds(node)
+            assert node.created_zxid == again
+            made = again
+        session.deregister("/mine")
+        assert not session.exists("/mine")
+        other.create("/mine", b"of another", ephemeral=True)
+        session.deregister("/mine")
+        assert session.get("/mine") == b"of another"
+    assert told.empty()

@@ -24,6 +24,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -173,7 +174,7 @@ class ZooKeeperStore:
         Raises BrokerIdTakenError where it does not expire: another live broker has the id.
         """
         registration = codec.BrokerRegistration(
-            endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms()
+            endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms(), registers_again=True
         )
         data = codec.encode_broker(registration)  # the same each time: the node of a session that has expired has it
         patiently(partial(self._register, broker, data), self._connection_timeout_s)
@@ -188,6 +189,12 @@ class ZooKeeperStore:
             raise BrokerIdTakenError(f"broker id {broker.id} is held by a live broker at {holder.endpoints[0].address}")
         if self.session.get(paths.new_disks(broker.id)) == paths.COMING:
             self.session.put(paths.new_disks(broker.id), paths.HERE)
+
+    def deregister_broker(self, broker_id: int) -> None:
+        """Deletes the registration; without ZooKeeper it goes with the session."""
+        if self.session.trouble is None:
+            with suppress(ZooKeeperError):
+                self.session.deregister(paths.broker(broker_id))
 
     def image(self) -> MetadataImage:
         """Returns the newest image."""

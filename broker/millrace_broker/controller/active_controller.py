@@ -18,7 +18,7 @@ from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, 
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import controller_codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
-from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
+from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
     ControlRequests,
@@ -95,11 +95,10 @@ class ActiveController:
             self._channels.open(broker)
         self._deletions.read_requests()
         self._requests.tell_metadata(self.cluster.brokers, self.cluster.leaders)
-        self._send()  # before roles: a coordinator has to know the leaders of all partitions
         self._start_replicas(self.cluster.brokers.keys())
         self._elect_after_restarts(written, self.cluster.brokers.keys())
         self._elect_all()
-        self._send()
+        self._send(metadata_first=True)  # a coordinator has to know the leaders of all partitions
         self._reassignments.go_on(self.reassignments(), is_begin=True)
         self._send()
         self.read_reassignments()
@@ -123,6 +122,14 @@ class ActiveController:
         if come or moved:
             self._add_brokers(come | moved)
         self._send()
+
+    def process_ended(self, broker: LiveBroker) -> None:
+        """Takes a broker for gone whose process has ended, though its session with ZooKeeper goes on for a while."""
+        if self.cluster.brokers.get(broker.id) != broker or broker.id in self.cluster.shutting_down:
+            return
+        if self._store.deregister(broker):
+            logger.warning("the process of broker %d has ended: others lead its partitions from now on", broker.id)
+        self.read_brokers()
 
     def read_topics(self) -> None:
         """Finds out which topics have come or gone, and which have got partitions."""
@@ -426,8 +433,8 @@ class ActiveController:
         changes_factor = len(target) != len(assignment.origin)
         return ErrorCode.INVALID_REPLICATION_FACTOR if keeps_factor and changes_factor else ErrorCode.NONE
 
-    def _send(self) -> None:
-        for broker, requests in self._requests.drain().items():
+    def _send(self, *, metadata_first: bool = False) -> None:
+        for broker, requests in self._requests.drain(metadata_first=metadata_first).items():
             self._channels.send(broker, requests)
 
 

@@ -1,5 +1,7 @@
 """Sends control requests to brokers: to each in order, one at a time, again until it answers or is gone.
 
+Beside its channel each broker that registers again when it is taken for gone has a watch over its process.
+
 Each broker has a thread with a blocking connection. A request whose answer is lost is sent again on another connection,
 so a broker may carry out any request twice. What is still to be sent when the broker goes, or when the controller
 resigns, is dropped: a broker that registers again is sent everything, and the next controller sends everything to all
@@ -12,8 +14,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from millrace.addresses import PLAINTEXT, Address
+from millrace.addresses import PLAINTEXT
 from millrace.client.connection import Connection
 from millrace.errors import BrokerUnreachableError, is_unforeseen
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
@@ -27,12 +30,13 @@ from millrace_broker.controller.control_requests import (
     role_outcomes,
     stop_outcomes,
 )
+from millrace_broker.controller.process_watch import Connect, ProcessWatch
 
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
 OnResponse = Callable[[BrokerResponse], None]
-Connect = Callable[[Address], Connection]  # raises BrokerUnreachableError
+OnEnded = Callable[[LiveBroker], None]
 
 
 class BrokerChannels:
@@ -41,24 +45,34 @@ class BrokerChannels:
     Args:
         connect: makes the connections.
         on_response: called with each response, in the thread of the broker's channel.
+        on_ended: called in a thread of its own with a broker whose process has ended.
         listener: the one by which brokers reach each other.
     """
 
-    def __init__(self, connect: Connect, on_response: OnResponse, listener: str = PLAINTEXT) -> None:
+    def __init__(self, connect: Connect, on_response: OnResponse, on_ended: OnEnded, listener: str = PLAINTEXT) -> None:
         self._connect = connect
         self._on_response = on_response
+        self._on_ended = on_ended
         self._listener = listener
         self._channels: dict[int, _Channel] = {}
+        self._watches: dict[int, ProcessWatch] = {}
 
     def open(self, broker: LiveBroker) -> None:
         """Begins to send to a broker that has come."""
         self._channels[broker.id] = _Channel(broker, self._listener, self._connect, self._on_response)
+        endpoint = broker.endpoint(self._listener)
+        if endpoint is not None and broker.registers_again:
+            ended = partial(self._on_ended, broker)
+            self._watches[broker.id] = ProcessWatch(f"broker-{broker.id}", endpoint.address, self._connect, ended)
 
     def close(self, broker: int) -> None:
         """Sends nothing more to a broker that has gone; a request under way may still reach it."""
         channel = self._channels.pop(broker, None)
         if channel is not None:
             channel.close()
+        watch = self._watches.pop(broker, None)
+        if watch is not None:
+            watch.close()
 
     def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
         """Sends requests after those that were given before."""

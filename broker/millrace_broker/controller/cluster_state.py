@@ -20,12 +20,16 @@ from millrace_broker.storage import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A registered broker; its epoch is the id of the transaction (czxid) that created its registration."""
+    """A registered broker; its epoch is the id of the transaction (czxid) that created its registration.
+
+    `registers_again` says that it makes the registration again if another deletes it, which Apache Kafka's do not.
+    """
 
     id: int
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    registers_again: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Returns where the broker is reached by a listener; None where it has no listener of this name."""

@@ -111,10 +111,16 @@ class ControlRequests:
             stops = self._stops.setdefault(broker, {})
             stops[key] = stops.get(key, False) or delete
 
-    def drain(self) -> dict[int, list[ControlRequest]]:
-        """Returns the requests to each broker in their order, and forgets what was gathered."""
+    def drain(self, *, metadata_first: bool = False) -> dict[int, list[ControlRequest]]:
+        """Returns the requests to each broker in their order, and forgets what was gathered.
+
+        Roles come before the metadata that names the new leaders, unless a broker may not know the partitions yet.
+        """
         brokers = {*self._roles, *self._metadata, *self._stops} & self._cluster.brokers.keys()
         requests = {broker: list(self._requests_to(broker)) for broker in sorted(brokers)}
+        if metadata_first:
+            for told in requests.values():
+                told.sort(key=lambda request: not isinstance(request, UpdateMetadataRequest))
         self._roles, self._metadata, self._stops = {}, {}, {}
         return requests
 

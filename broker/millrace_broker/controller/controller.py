@@ -2,7 +2,9 @@
 
     /controller is free          the role is claimed, and an ActiveController starts by reading everything
     an event                     a change in ZooKeeper, a request, a response of a broker: one at a time, in their order
-    another holds the claim      the ActiveController ends; its requests that are still to be sent are dropped
+    another holds the claim      the ActiveController ends; its requests that are still to be sent are dropped, and the
+                                 process of that broker is watched: where it has ended, its claim is deleted
+    a broker's process has ended its registration is deleted, as ZooKeeper would do at the end of its session
     ZooKeeper fails in an event  it is not known what was written: the role is given up, and claimed again after a pause
 
 Every method but `start` and `stop` may be called from any thread, returns at once, and never waits for ZooKeeper.
@@ -15,18 +17,27 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
+from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.errors import ErrorCode, NotControllerError, is_unforeseen
 from millrace.zk import paths
 from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
-from millrace_broker.controller.broker_channels import BrokerChannels, Connect, OnResponse
-from millrace_broker.controller.cluster_state import ClusterCounts, count_cluster
+from millrace_broker.controller.broker_channels import BrokerChannels, OnEnded, OnResponse
+from millrace_broker.controller.cluster_state import ClusterCounts, LiveBroker, count_cluster
 from millrace_broker.controller.control_requests import BrokerResponse
-from millrace_broker.controller.controller_store import ControllerClaim, ControllerStore, claim_controller
+from millrace_broker.controller.controller_store import (
+    ControllerClaim,
+    ControllerStore,
+    claim_controller,
+    depose_controller,
+    other_controller,
+)
+from millrace_broker.controller.process_watch import Connect, ProcessWatch
 from millrace_broker.metrics import ElectionCounts
 
 logger = logging.getLogger(__name__)
@@ -72,6 +83,7 @@ class Controller:
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._claim: ControllerClaim | None = None
         self._active: ActiveController | None = None
+        self._watch_over_other: ProcessWatch | None = None
         self._rebalance_at_s = 0.0
         self._unanswered: set[Future[Any]] = set()
         self.elections = ElectionCounts()
@@ -183,8 +195,11 @@ class Controller:
     def _pause(self) -> None:
         self._is_stopped.wait(RETRY_PAUSE_S)
 
-    def _new_channels(self, on_response: OnResponse) -> BrokerChannels:
-        return BrokerChannels(self._connect, on_response, self._config.inter_broker_listener)
+    def _new_channels(self, on_response: OnResponse, on_ended: OnEnded) -> BrokerChannels:
+        return BrokerChannels(self._connect, on_response, on_ended, self._config.inter_broker_listener)
+
+    def _new_watch(self, address: Address, on_ended: Callable[[], None]) -> ProcessWatch:
+        return ProcessWatch("controller", address, self._connect, on_ended)
 
     def _claim_role(self) -> None:
         """Becomes the controller if no other broker is; the watch tells when the role is free again."""
@@ -192,10 +207,11 @@ class Controller:
         if self._active is not None or self._is_stopped.is_set():
             return
         claim = claim_controller(self._session, self._broker_id, self._clock.now_ms())
+        self._watch_over(None if claim else other_controller(self._session))
         if claim is None:
             return
         logger.info("broker %d is the controller in epoch %d", self._broker_id, claim.epoch)
-        channels = self._new_channels(self._take_responses_of(claim))
+        channels = self._new_channels(self._take_responses_of(claim), self._take_ends_of(claim))
         self._claim = claim
         store = ControllerStore(self._session, claim)
         self._active = ActiveController(
@@ -209,6 +225,30 @@ class Controller:
             self._events.put(lambda: self._take(claim, response))
 
         return take
+
+    def _take_ends_of(self, claim: ControllerClaim) -> OnEnded:
+        def end(broker: LiveBroker) -> None:
+            if self._active is not None and self._claim is claim and broker.id != self._broker_id:
+                self._active.process_ended(broker)
+
+        return lambda broker: self._events.put(lambda: end(broker))
+
+    def _watch_over(self, other: tuple[LiveBroker, int] | None) -> None:
+        """Watches over the process of the broker that is the controller, and over no other from now on."""
+        if self._watch_over_other is not None:
+            self._watch_over_other.close()
+            self._watch_over_other = None
+        if other is None:
+            return
+        controller, claimed_zxid = other
+        endpoint = controller.endpoint(self._config.inter_broker_listener)
+        if endpoint is not None and controller.registers_again:
+            ended = partial(self._events.put, lambda: self._depose(controller, claimed_zxid))
+            self._watch_over_other = self._new_watch(endpoint.address, ended)
+
+    def _depose(self, controller: LiveBroker, claimed_zxid: int) -> None:
+        if depose_controller(self._session, controller, claimed_zxid):
+            logger.warning("the process of broker %d, the controller, has ended: its claim is deleted", controller.id)
 
     def _take(self, claim: ControllerClaim, response: BrokerResponse) -> None:
         if response.error_code != ErrorCode.NONE:
@@ -243,6 +283,7 @@ class Controller:
         self._claim_role()
 
     def _resign(self) -> None:
+        self._watch_over(None)
         if self._active is not None:
             self._active.close()
         self._active, self._claim = None, None

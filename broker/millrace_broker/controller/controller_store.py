@@ -24,6 +24,7 @@ from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
 from millrace.zk.controller_codec import (
+    decode_controller,
     decode_controller_epoch,
     encode_controller,
     encode_controller_epoch,
@@ -95,6 +96,46 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
     raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was changed by others {CLAIM_ATTEMPTS} times in a row")
 
 
+def other_controller(session: ZooKeeperSession) -> tuple[LiveBroker, int] | None:
+    """Returns the broker that is the controller, and which transaction has made it that.
+
+    None while there is none that can be read, or it is a former session of a broker. Raises ZooKeeperError.
+    """
+    (controller,) = session.nodes([paths.CONTROLLER])
+    if controller is None:
+        return None
+    try:
+        broker_id = decode_controller(controller.data)
+    except ZooKeeperError:
+        logger.exception("%s can't be read", paths.CONTROLLER)
+        return None
+    (node,) = session.nodes([paths.broker(broker_id)])
+    if node is None or node.session_id != controller.session_id:
+        return None
+    broker = _readable_broker(broker_id, node)
+    return None if broker is None else (broker, controller.created_zxid)
+
+
+def depose_controller(session: ZooKeeperSession, broker: LiveBroker, claimed_zxid: int) -> bool:
+    """Deletes the claim and the registration of a controller whose process has ended, so that another can follow.
+
+    Returns false where the claim of that transaction is gone already. Raises ZooKeeperError.
+    """
+    path = paths.broker(broker.id)
+    epoch, controller, node = session.nodes([paths.CONTROLLER_EPOCH, paths.CONTROLLER, path])  # read in this order
+    if epoch is None or controller is None or controller.created_zxid != claimed_zxid:
+        return False
+    is_registered = node is not None and node.created_zxid == broker.epoch
+    answer = session.multi(
+        [
+            Check(paths.CONTROLLER_EPOCH, epoch.version),  # no other broker has claimed the role since
+            Delete(paths.CONTROLLER, controller.version),
+            *([Delete(path)] if is_registered else []),
+        ]
+    )
+    return not isinstance(answer, Refused)
+
+
 def _epoch_node(session: ZooKeeperSession) -> Node:
     """Returns the node `/controller_epoch`, which the first claim in a cluster creates."""
     (node,) = session.nodes([paths.CONTROLLER_EPOCH])
@@ -136,16 +177,16 @@ class ControllerStore:
         """Returns the registered brokers by id; one whose registration can't be read is logged and left out."""
         names = self._session.children(paths.BROKER_IDS, watch=True)
         ids = sorted(int(name) for name in names if name.isdecimal())
-        brokers = {}
-        for broker, node in zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True):
-            if node is not None:
-                try:
-                    found = codec.decode_broker(node.data)
-                except ZooKeeperError:
-                    logger.exception("broker %d can't be read and is left out", broker)
-                else:
-                    brokers[broker] = LiveBroker(broker, node.created_zxid, found.endpoints, found.rack)
-        return brokers
+        nodes = zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True)
+        found = [_readable_broker(broker, node) for broker, node in nodes if node is not None]
+        return {one.id: one for one in found if one is not None}
+
+    def deregister(self, broker: LiveBroker) -> bool:
+        """Deletes the registration of a broker whose process has ended; returns false where it is gone already."""
+        (node,) = self._session.nodes([paths.broker(broker.id)])
+        if node is None or node.created_zxid != broker.epoch:
+            return False
+        return self._write([Delete(paths.broker(broker.id), node.version)]) is None
 
     def topics(self) -> dict[str, Topic]:
         """Returns all topics by name; one that can't be read is logged and left out.
@@ -366,6 +407,16 @@ def _chunks(states: States, size: int) -> Iterable[States]:
     items = list(states.items())
     for begin in range(0, len(items), size):
         yield dict(items[begin : begin + size])
+
+
+def _readable_broker(broker: int, node: Node) -> LiveBroker | None:
+    """Returns a registered broker; None where its registration can't be read, which is logged."""
+    try:
+        found = codec.decode_broker(node.data)
+    except ZooKeeperError:
+        logger.exception("broker %d can't be read and is left out", broker)
+        return None
+    return LiveBroker(broker, node.created_zxid, found.endpoints, found.rack, found.registers_again)
 
 
 def _readable(name: str, node: Node | None) -> codec.TopicAssignment | None:

@@ -51,11 +51,15 @@ By the others brokers find out whether each of them supports what clients may be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """A live broker, where clients of each listener reach it, and since when (milliseconds since the epoch)."""
+    """A live broker, where clients of each listener reach it, and since when (milliseconds since the epoch).
+
+    `registers_again` says that it makes this node again if another deletes it, which Apache Kafka's brokers do not.
+    """
 
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     timestamp_ms: int
+    registers_again: bool = False
 
     def endpoint_of(self, security_protocol: str) -> Endpoint | None:
         """Returns the first endpoint with a security protocol; None where the broker has none."""
@@ -121,6 +125,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         "port": -1 if plaintext is None else plaintext.port,
         "version": 5,
     }
+    if broker.registers_again:
+        fields["registers_again"] = True  # a field that Apache Kafka passes over
     return dump(fields if broker.rack is None else {**fields, "rack": broker.rack})
 
 
@@ -210,6 +216,7 @@ def _registration(fields: Mapping[str, Any]) -> BrokerRegistration:
         endpoints=endpoints or (plaintext_endpoint(str(fields["host"]), whole(fields["port"])),),
         rack=fields.get("rack"),
         timestamp_ms=int(fields.get("timestamp", -1)),
+        registers_again=fields.get("registers_again") is True,
     )
 
 

@@ -36,6 +36,11 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
     )
 
 
+def decode_controller(data: bytes) -> int:
+    """Returns the id of the broker that `/controller` names."""
+    return decoded(data, "controller", lambda fields: index(fields["brokerid"]))
+
+
 def encode_controller_epoch(epoch: int) -> bytes:
     """Returns the data of the node `/controller_epoch`."""
     return str(epoch).encode()

@@ -2,8 +2,8 @@
 
 It adds to kazoo's client: every call ends in bounded time; a server that accepts a connection without answering on it,
 as a starting server does, does not use up the session's timeout; ephemeral nodes registered here are made again after
-the session has expired; the listener is told what to read again; each node is made with the access that
-`millrace.zk.security` says.
+the session has expired, or another has deleted them; the listener is told what to read again; each node is made with
+the access that `millrace.zk.security` says.
 
 Watches are one-shot, and kazoo forgets them whenever the connection breaks. So after every reconnect the
 listener is called with None, which means: read everything again, and set the watches by that. Otherwise it gets the
@@ -333,7 +333,7 @@ class ZooKeeperSession:
     def register(
         self, path: str, data: bytes, *, wait_ms: int, on_registered: OnRegistered = lambda _: None
     ) -> bytes | None:
-        """Holds an ephemeral node until `close`, across session expiries.
+        """Holds an ephemeral node until `close`: it is made again after a session has expired, or another deletes it.
 
         Another session's node is waited for up to `wait_ms`, in case that session has lost its process.
 
@@ -359,6 +359,14 @@ class ZooKeeperSession:
         with self._work:
             self._registrations[path] = registration
         return None
+
+    def deregister(self, path: str) -> None:
+        """Deletes a node that `register` has made, which is not made again. Raises ZooKeeperError."""
+        with self._work:
+            self._registrations.pop(path, None)
+        (node,) = self.nodes([path])
+        if node is not None and self.holds(node):
+            self.multi([Delete(path, node.version)])
 
     def _check_login(self) -> None:
         """Raises ZooKeeperError for a login that is refused, which ZooKeeper says after it has connected."""
@@ -397,7 +405,7 @@ class ZooKeeperSession:
             answer = self.multi([Create(path, registration.data, ephemeral=True)])
             if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
                 raise ZooKeeperError(f"{path} is not created: {answer.reason.value}")
-            (found,) = self.nodes([path])
+            (found,) = self.nodes([path], watch=True)
             if found is None:
                 continue
             if self.holds(found):
@@ -446,16 +454,14 @@ class ZooKeeperSession:
                 self._note(EVERYTHING)
 
     def _act(self, changed: set[str]) -> None:
-        if EVERYTHING not in changed:
-            self._on_change(frozenset(changed))
-            return
+        everything = EVERYTHING in changed
         with self._work:
-            registrations = dict(self._registrations)
-        refused = [path for path, one in registrations.items() if self._hold(path, one) is not None]
-        self._on_change(None)
+            lost = {path: one for path, one in self._registrations.items() if everything or path in changed}
+        refused = [path for path, one in lost.items() if self._hold(path, one) is not None]
+        self._on_change(None if everything else frozenset(changed))
         if refused:
             raise ZooKeeperError(f"{', '.join(refused)}: taken by another session while ours was lost")
-        if self._client.state == KazooState.CONNECTED:
+        if everything and self._client.state == KazooState.CONNECTED:
             self._trouble = None
 
     def _wait(self, result: Any, path: str, *, missing_ok: bool = False) -> Any:

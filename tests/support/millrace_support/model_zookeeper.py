@@ -293,18 +293,17 @@ class ModelSession:
         changed, self._changed = self._changed, set()
         if self._on_change is None or self.is_lost or not changed:
             return
-        if EVERYTHING not in changed:
-            self._on_change(frozenset(changed))
-            return
-        refused = [path for path, (data, told) in self._registrations.items() if self._hold(path, data, told)]
-        self._on_change(None)
+        everything = EVERYTHING in changed
+        lost = {path: one for path, one in self._registrations.items() if everything or path in changed}
+        refused = [path for path, (data, told) in lost.items() if self._hold(path, data, told)]
+        self._on_change(None if everything else frozenset(changed))
         if refused:
             self._note(EVERYTHING)
 
     def _hold(self, path: str, data: bytes, on_registered: OnRegistered) -> bytes | None:
         while True:
             self.multi([Create(path, data, ephemeral=True)])
-            (found,) = self.nodes([path])
+            (found,) = self.nodes([path], watch=True)
             if found is None:
                 raise ZooKeeperError(f"{path} is not created")
             if self.holds(found):

@@ -49,6 +49,7 @@ class RecordingBroker:
         self._listener = socket.create_server((LOOPBACK, port or free_port()), reuse_port=False)
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
+        self._answered: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -72,6 +73,11 @@ class RecordingBroker:
             assert self._come.wait_for(lambda: any(map(is_wanted, self.requests)), TIMEOUT_S), self.requests
             return next(filter(is_wanted, self.requests))
 
+    def await_connections(self, count: int) -> None:
+        """Waits until so many connections have been made, and a request of each was answered."""
+        with self._come:
+            assert self._come.wait_for(lambda: len(self._answered) >= count, TIMEOUT_S), self._open
+
     def _accept(self) -> None:
         while True:
             try:
@@ -87,6 +93,9 @@ class RecordingBroker:
                 while len(size := incoming.read(SIZE_BYTES)) == SIZE_BYTES:
                     frame = incoming.read(INT32.unpack(size)[0])
                     connection.sendall(self._answer(memoryview(frame)))
+                    with self._come:
+                        self._answered.add(connection)
+                        self._come.notify_all()
             except OSError:
                 return
 

@@ -7,6 +7,7 @@ with mixed_cluster(…) as brokers, RolledCluster(brokers) as rolled:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -82,7 +83,8 @@ class RolledCluster:
     def judge(self) -> None:
         """Ends the load; what was acknowledged is there, once, on all replicas with the same bytes."""
         self.load.finish()
-        assert sorted(self.read(PLAIN)) == sorted(self.load.acknowledged)
+        found, acknowledged = Counter(self.read(PLAIN)), Counter(self.load.acknowledged)
+        assert (acknowledged - found, found - acknowledged) == (Counter(), Counter()), "lost, and not acknowledged"
         committed = [Sent(partition, number) for partition in range(PARTITIONS) for number in self.load.committed]
         assert self.read_once_complete(TRANSACTIONAL) == sorted(committed)
         self._await_in_sync()

@@ -144,13 +144,18 @@ class Network:
         return Address(f"from-{machine}-{self._deaths[machine]}", FIRST_PORT + peer)
 
     async def connect(self, address: Address, factory: Factory) -> asyncio.BaseTransport:
-        """Makes a connection. Raises OSError where nothing listens there, or the two machines are cut off."""
+        """Makes a connection.
+
+        Raises ConnectionRefusedError where nothing listens there, and TimeoutError where the machines are cut off.
+        """
         _, source, deaths = address.host.split("-")
         machine, peer = int(source), address.port - FIRST_PORT
         await asyncio.sleep(self.delay_s())
         if not self.passes(machine, peer):
             await asyncio.sleep(CONNECT_TIMEOUT_S)
-        if peer not in self._listening or not self.passes(machine, peer) or int(deaths) != self._deaths[machine]:
+        if not self.passes(machine, peer):
+            raise TimeoutError(f"nothing answers at {address}")
+        if peer not in self._listening or int(deaths) != self._deaths[machine]:
             raise ConnectionRefusedError(f"nothing listens at {address}")
         near = Stream(self, machine, peer, factory())
         far = Stream(self, peer, machine, self._listening[peer]())

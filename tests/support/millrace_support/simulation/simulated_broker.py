@@ -7,7 +7,6 @@ begins another process with that.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -312,6 +311,7 @@ class SimulatedBroker:
             endpoints=(plaintext_endpoint(f"broker-{self.id}", 9092),),
             rack=None,
             timestamp_ms=self.world.clock.now_ms(),
+            registers_again=True,
         )
         data = codec.encode_broker(registration)
         while True:
@@ -364,7 +364,7 @@ class SimulatedBroker:
     def _controller(self) -> SimulatedBroker | None:
         """Returns the controller as ZooKeeper names it."""
         node = self.world.zookeeper.nodes.get(paths.CONTROLLER)
-        return None if node is None else self.world.brokers[json.loads(node.data)["brokerid"]]
+        return None if node is None else self.world.brokers[controller_codec.decode_controller(node.data)]
 
     def _controllers_address(self) -> Address | None:
         """Returns where the controller listens that the newest metadata names."""

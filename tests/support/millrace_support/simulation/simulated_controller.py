@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,7 +15,7 @@ from millrace.clock import Clock
 from millrace.errors import MillraceError
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from millrace_broker.controller.active_controller import ControllerConfig
-from millrace_broker.controller.broker_channels import OnResponse
+from millrace_broker.controller.broker_channels import OnEnded, OnResponse
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
@@ -25,6 +27,7 @@ from millrace_broker.controller.control_requests import (
     stop_outcomes,
 )
 from millrace_broker.controller.controller import Controller, Event
+from millrace_broker.controller.process_watch import CONFIRM_PAUSE_S
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_support.model_zookeeper import ModelSession
 
@@ -36,12 +39,65 @@ MAX_RESPONSE_BYTES = 1 << 20
 AddressOf = Callable[[int], Address]
 
 
+class _Connected(asyncio.Protocol):
+    """A connection over which nothing is said."""
+
+    def __init__(self) -> None:
+        self.broken = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.broken.set_result(exc)
+
+
+class SimulatedWatch:
+    """Tells of the end of a process (`ProcessWatch`)."""
+
+    def __init__(self, address: Address, on_ended: Callable[[], None]) -> None:
+        self._address = address
+        self._on_ended = on_ended
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Ends the watch."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        was_connected = False
+        while True:
+            with suppress(OSError):
+                transport, connected = await self._connected()
+                was_connected = True
+                try:
+                    await connected.broken
+                finally:
+                    transport.abort()
+            if was_connected and await self._is_refused():
+                await asyncio.sleep(CONFIRM_PAUSE_S)
+                if await self._is_refused():
+                    self._on_ended()
+                    return
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _connected(self) -> tuple[asyncio.Transport, _Connected]:
+        return await asyncio.get_running_loop().create_connection(_Connected, *self._address)
+
+    async def _is_refused(self) -> bool:
+        try:
+            transport, _ = await self._connected()
+        except OSError as error:
+            return isinstance(error, ConnectionRefusedError)
+        transport.abort()
+        return False
+
+
 class SimulatedChannels:
     """Sends control requests to each broker in order, again until it answers or is gone (`BrokerChannels`)."""
 
-    def __init__(self, address_of: AddressOf, on_response: OnResponse) -> None:
+    def __init__(self, address_of: AddressOf, on_response: OnResponse, on_ended: OnEnded) -> None:
         self._address_of = address_of
         self._on_response = on_response
+        self._on_ended = on_ended
+        self._watches: dict[int, SimulatedWatch] = {}
         self._waiting: dict[int, asyncio.Queue[ControlRequest]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -49,6 +105,7 @@ class SimulatedChannels:
         """Begins to send to a broker that has come."""
         self._waiting[broker.id] = asyncio.Queue()
         self._tasks[broker.id] = asyncio.get_running_loop().create_task(self._run(broker, self._waiting[broker.id]))
+        self._watches[broker.id] = SimulatedWatch(self._address_of(broker.id), partial(self._on_ended, broker))
 
     def close(self, broker: int) -> None:
         """Ends what is sent to a broker that has gone."""
@@ -56,6 +113,7 @@ class SimulatedChannels:
         task = self._tasks.pop(broker, None)
         if task is not None:
             task.cancel()
+            self._watches.pop(broker).close()
 
     def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
         """Sends requests after those that were given before."""
@@ -157,6 +215,15 @@ class SimulatedController(Controller):
         """Returns the epochs of the registrations that it knows of; none where it is not the controller."""
         return {} if self._active is None else {one: known.epoch for one, known in self._active.cluster.brokers.items()}
 
+    def take_for_ended(self, broker_id: int, epoch: int) -> None:
+        """Takes a broker for ended that registered with an epoch, if this is the controller and still knows it so."""
+
+        def end() -> None:
+            if self._active is not None and self.known_epochs().get(broker_id) == epoch:
+                self._active.process_ended(self._active.cluster.brokers[broker_id])
+
+        self._events.put(end)
+
     def start(self) -> None:
         """Begins to claim the role."""
         self._events.put(self._claim_role)
@@ -174,6 +241,7 @@ class SimulatedController(Controller):
         self._simulated_events.hold()
         for channels in self._all_channels:
             channels.close_all()
+        self._watch_over(None)
 
     def _do(self, event: Event) -> None:
         super()._do(lambda: self._observed(event))
@@ -187,10 +255,14 @@ class SimulatedController(Controller):
             self._anomaly(f"controller {self._broker_id} fails: {error!r}")
             raise
 
-    def _new_channels(self, on_response: OnResponse) -> Any:
-        channels = SimulatedChannels(self._address_of, on_response)
+    def _new_channels(self, on_response: OnResponse, on_ended: OnEnded) -> Any:
+        channels = SimulatedChannels(self._address_of, on_response, on_ended)
         self._all_channels.append(channels)
         return channels
+
+    def _new_watch(self, address: Address, on_ended: Callable[[], None]) -> Any:
+        """Watches over the process of a broker by its registered address, `broker-ID`."""
+        return SimulatedWatch(self._address_of(int(address.host.removeprefix("broker-"))), on_ended)
 
     def _pause(self) -> None:
         """Does not wait: events have pauses between them."""

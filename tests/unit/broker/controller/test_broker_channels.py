@@ -48,7 +48,7 @@ def update(number):
 @pytest.mark.parametrize("failure", [AnswerLostError("lost"), OSError("no route"), KeyError("a fault of the code")])
 def test_a_request_is_sent_again_on_another_connection_and_the_next_ones_follow(failure, caplog):
     answers, connections = queue.Queue(), Connections(failure, failure)
-    channels = BrokerChannels(connections.connect, answers.put)
+    channels = BrokerChannels(connections.connect, answers.put, lambda _: None)
     channels.open(BROKER)
     channels.send(7, [update(1), update(2)])
     assert [answers.get(timeout=WAIT_S).request for _ in range(2)] == [update(1), update(2)]
@@ -61,7 +61,7 @@ def test_a_request_is_sent_again_on_another_connection_and_the_next_ones_follow(
 def test_a_broker_is_reached_by_the_listener_of_brokers_alone(caplog):
     inner = Endpoint("INTERNAL", "PLAINTEXT", "inner", 1)
     answers, connections = queue.Queue(), Connections()
-    channels = BrokerChannels(connections.connect, answers.put, "INTERNAL")
+    channels = BrokerChannels(connections.connect, answers.put, lambda _: None, "INTERNAL")
     channels.open(LiveBroker(7, 100, (Endpoint("PLAINTEXT", "PLAINTEXT", "outer", 9092), inner)))
     channels.send(7, [update(1)])
     answers.get(timeout=WAIT_S)

@@ -21,6 +21,11 @@ ENCODED = [
     (codec.encode_log_dir_failure, (1,), b'{"version":1,"broker":1,"event":1}'),
 ]
 DECODED = [
+    (
+        codec.decode_controller,
+        b'{"version":2,"brokerid":5,"timestamp":"1700000000000","kraftControllerEpoch":-1}',
+        5,
+    ),
     (codec.decode_controller_epoch, b"7", 7),
     (
         codec.decode_partitions,
