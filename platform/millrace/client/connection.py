@@ -254,7 +254,7 @@ class Connection:
         return version
 
     def request(self, api: Called[MessageFields, Message], fields: MessageFields, *, wait_s: float = 0.0) -> Message:
-        """Sends a message and returns the decoded answer. `wait_s` is how long the broker was asked to hold it.
+        """Sends a request and returns the decoded response. `wait_s` is how long the broker may hold the request.
 
         Raises AnswerLostError where the answer does not come: whether the request was carried out is not known. Raises
         InvalidRequestError for a value that its field does not hold, before anything is sent. Raises
