@@ -33,12 +33,12 @@ class Address(NamedTuple):
 
     @property
     def is_every_address(self) -> bool:
-        """Whether it stands for all addresses of the machine, which no client can connect to."""
+        """Whether the host, such as 0.0.0.0, means all addresses of the machine; no client can connect to it."""
         return self.host in (EVERY_ADDRESS, EVERY_IPV6_ADDRESS)
 
     @property
     def from_this_machine(self) -> Address:
-        """The address at which this machine reaches a server that listens here."""
+        """The address to connect to, from this machine, if a server listens at this one."""
         return self._replace(host=LOOPBACK) if self.is_every_address else self
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches a host."""
+    """Returns whether a host is a loopback address, which only this machine can connect to."""
     import ipaddress  # noqa: PLC0415  # few programs ask
 
     if host == "localhost":
@@ -79,12 +79,12 @@ class Endpoint(NamedTuple):
 
 
 def plaintext_endpoint(host: str, port: int) -> Endpoint:
-    """Returns the endpoint of a broker that has one listener, with the name and the protocol PLAINTEXT."""
+    """Returns an endpoint at this address whose listener name and security protocol are both PLAINTEXT."""
     return Endpoint(PLAINTEXT, PLAINTEXT, host, port)
 
 
 def parse_address(text: str) -> Address:
-    """Returns the address that a client connects to; raises InvalidConfigError for another form or port 0."""
+    """Returns the address in `HOST:PORT`, to connect to; raises InvalidConfigError for another form or port 0."""
     address = _parse(text, FIRST_PORT)
     if not address.host:
         raise _wrong_form(text)
@@ -92,9 +92,9 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen_address(text: str) -> Address:
-    """Returns the address that a server listens on; raises InvalidConfigError for another form.
+    """Returns the address in `[HOST]:PORT`, to listen on; raises InvalidConfigError for another form.
 
-    Without a host the server listens on every IPv4 address of the machine, and with port 0 on a free port.
+    Without a host it stands for every IPv4 address of the machine; port 0 stands for a free port.
     """
     address = _parse(text, FREE_PORT)
     return address if address.host else address._replace(host=EVERY_ADDRESS)

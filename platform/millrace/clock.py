@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time, as every part of Millrace asks for it."""
+    """The clock that is handed to everything that needs the time, so that tests and simulations can set it."""
 
     def now_ms(self) -> int:
-        """Returns milliseconds since the epoch, UTC: what a record's timestamp means."""
+        """Returns milliseconds since 1970 in UTC, the unit of a record's timestamp."""
 
     def now_ns(self) -> int:
-        """Returns nanoseconds since the epoch, UTC, at the least cost: for what is asked once a record."""
+        """Returns nanoseconds since 1970 in UTC; the cheapest call, for what happens once per record."""
 
     def monotonic_ms(self) -> int:
-        """Returns milliseconds that never go back: for intervals and deadlines."""
+        """Returns milliseconds of a clock that never goes back, for intervals and deadlines."""
 
     def monotonic_s(self) -> float:
-        """Returns seconds that never go back, with their fractions: for what takes less than milliseconds."""
+        """Returns fractional seconds of a clock that never goes back, for intervals below a millisecond."""
 
 
 class SystemClock:

@@ -31,7 +31,7 @@ MAX_LONG = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """What kind of value a property has, as the protocol numbers it (KIP-569)."""
+    """The type of a property's value, with its number in the protocol (KIP-569)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -46,7 +46,7 @@ class ConfigType(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A property of the broker that gives another one its default: its value times `factor`."""
+    """A broker property whose value times `factor` is the default of another property."""
 
     name: str
     factor: int = 1
@@ -57,9 +57,9 @@ class ConfigKey:
     """One property: its name, default (which fixes its type), bounds and meaning.
 
     A whole number whose maximum is 2³¹ - 1 is Kafka's INT, any other its LONG. A list is text with commas, each element
-    of which `choices` or `pattern` holds. `has_default` is False where Kafka has null: another property says it.
-    `kind` is the type where default and bounds don't tell it: SHORT and CLASS. A property without effect is known so
-    that Kafka's files and tools can name it; nothing here obeys it.
+    of which is one of `choices` or matches `pattern`. `has_default` is False where Kafka's default is null, since
+    another property decides. `kind` is the type where default and bounds don't tell it: SHORT and CLASS. A property
+    without effect is accepted, since Kafka's files and tools name it, and ignored.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ConfigKey:
 
     @property
     def type(self) -> ConfigType:
-        """The protocol's name of the type."""
+        """The type of the property's values, as DescribeConfigs responses name it."""
         if self.kind is not None:
             return self.kind
         match self.default:
@@ -135,13 +135,13 @@ class ConfigKey:
             raise self._invalid(value, f"Value must be no more than {self.maximum}")
 
     def _invalid(self, value: object, reason: str) -> InvalidConfigError:
-        """Returns the error for a value, in the words of Kafka, which scripts look for; a secret is left out."""
+        """Returns the error for a bad value, worded like Kafka's, for which scripts search; omits a secret value."""
         said = "" if self.is_secret else f" {value}"
         return InvalidConfigError(f"Invalid value{said} for configuration {self.name}: {reason}")
 
 
 class Rules(TypedDict, total=False):
-    """What a `setting` may say of its property beside default and meaning; the fields are those of `ConfigKey`."""
+    """Optional arguments of `setting` that describe its property further; `ConfigKey` has the same fields."""
 
     minimum: int | None
     maximum: float
@@ -181,9 +181,9 @@ def setting(default: Default, doc: str, *, synonyms: tuple[Synonym, ...] = (), *
 
 
 def declared_keys(settings: type[Settings], known: Mapping[str, Rules] = NO_RULES) -> tuple[ConfigKey, ...]:
-    """Returns the properties that the fields of a dataclass of settings declare.
+    """Returns the properties that a settings dataclass declares by its fields.
 
-    `known` are rules by the name of a property, which hold where its field says nothing else.
+    `known` are rules by property name, which hold unless the field's own `setting` says otherwise.
     """
     names = {one.name.replace("_", "."): one.metadata for one in fields(settings)}
     return tuple(
@@ -193,12 +193,12 @@ def declared_keys(settings: type[Settings], known: Mapping[str, Rules] = NO_RULE
 
 
 def build(settings: type[AnySettings], values: Mapping[str, Value]) -> AnySettings:
-    """Returns settings with these values of properties, as `ConfigTable.parse` types them, and else the defaults."""
+    """Returns an instance of a settings dataclass with these typed values by property name; others have defaults."""
     return settings(**_by_field(values))
 
 
 def changed(settings: AnySettings, values: Mapping[str, Value]) -> AnySettings:
-    """Returns settings with other values of these properties."""
+    """Returns a copy of settings in which these properties have new values."""
     return replace(settings, **_by_field(values))
 
 
@@ -207,14 +207,14 @@ def _by_field(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def value_text(value: Value) -> str:
-    """Returns a value as Kafka writes it."""
+    """Returns a value as text in Kafka's notation: `true`, `42`, `1.0E10`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value).upper().replace("E+", "E") if isinstance(value, float) else str(value)
 
 
 class ConfigTable:
-    """The properties that a component knows."""
+    """The properties that a component knows, by name; parses texts of their values."""
 
     def __init__(self, keys: Iterable[ConfigKey]) -> None:
         self.keys = {key.name: key for key in keys}
@@ -227,7 +227,7 @@ class ConfigTable:
         return {name: self._key(name).parse(text) for name, text in properties.items()}
 
     def known(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Returns those of the properties that the table has, as text."""
+        """Returns the given properties without those whose names the table does not know."""
         return {name: text for name, text in properties.items() if name in self.keys}
 
     def _key(self, name: str) -> ConfigKey:
@@ -238,14 +238,14 @@ class ConfigTable:
 
 
 class PropertyLine(NamedTuple):
-    """A property of a file: its value, and the number of the line that it starts on."""
+    """A property's value in a file, and the number of the line on which the property starts."""
 
     value: str
     line: int
 
 
 def read_properties(path: Path) -> dict[str, PropertyLine]:
-    """Returns the properties of a file in Java's format, the last of those with one name; raises InvalidConfigError."""
+    """Returns a Java properties file by name; of a repeated name the last one counts. Raises InvalidConfigError."""
     found, line = {}, 1
     try:
         with path.open(encoding="utf-8") as file:
@@ -259,11 +259,9 @@ def read_properties(path: Path) -> dict[str, PropertyLine]:
 
 
 def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, str]) -> dict[str, Given]:
-    """Returns properties by their main names.
+    """Returns properties under their main names, to which `synonyms` maps each other name.
 
-    Raises InvalidConfigError where one is given twice, with different values.
-
-    `synonyms` maps each synonym of a property to its main name.
+    Raises InvalidConfigError where a property is given twice with different values.
     """
     properties: dict[str, Given] = {}
     for written, value in given:
@@ -274,7 +272,7 @@ def under_one_name(given: Iterable[tuple[str, Given]], synonyms: Mapping[str, st
 
 
 def whole_number(text: str, maximum: int) -> int | None:
-    """Returns the number that ASCII digits write, however many; None for other text or a number above the maximum."""
+    """Returns the number in a text of ASCII digits; None for other text or a number above the maximum."""
     digits = text.lstrip("0")
     if not (text.isascii() and text.isdecimal()) or len(digits) > len(str(maximum)):
         return None

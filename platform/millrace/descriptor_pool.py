@@ -51,11 +51,9 @@ MIN_LIMIT = 16
 
 
 def file_limit(process_limit: int, max_connections: int) -> int:
-    """Returns how many descriptors of a process files may have: those that connections leave, at least three quarters.
+    """Returns how many of a process's descriptors files may use: all that connections leave, at least three quarters.
 
-    Thousands of logs that are written to in turn want one each; a connection that finds none is accepted later.
-
-    `process_limit` is RLIMIT_NOFILE's; -1 means there is none.
+    A connection for which no descriptor is left is accepted later. `process_limit` is RLIMIT_NOFILE; -1 means none.
     """
     if process_limit == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -63,7 +61,7 @@ def file_limit(process_limit: int, max_connections: int) -> int:
 
 
 class _File:
-    """An open file. `pins` has one for each call that runs on it at this moment."""
+    """An open file, with or without a descriptor at the moment; `pins` has an element for each call that uses it."""
 
     __slots__ = (
         "error", "fd", "folder", "is_at_hand", "is_closed", "is_kept", "is_unsynced", "path", "pins", "was_used",
@@ -83,7 +81,10 @@ class _File:
 
 
 class PooledFileSystem:
-    """`fs` with at most `limit` files open."""
+    """A FileSystem over `fs` that uses at most `limit` descriptors for any number of open files.
+
+    It closes descriptors of files that are not in use, and opens them again for the next call.
+    """
 
     def __init__(self, fs: FileSystem, limit: int) -> None:
         self._fs = fs
@@ -110,7 +111,7 @@ class PooledFileSystem:
             return descriptor
 
     def close(self, fd: int) -> None:
-        """Gives the descriptor back."""
+        """Closes the file; its descriptor is free once no call uses it any more."""
         with self._lock:
             file = self._files.pop(fd)
             self._remove(file)
@@ -143,7 +144,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
-        """Reads at a position."""
+        """Returns up to `length` bytes at a position."""
         file = self._use(fd)
         try:
             return self._fs.pread(file.fd, length, position)
@@ -153,7 +154,7 @@ class PooledFileSystem:
                 self._left(file)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes at a position."""
+        """Writes the buffers at a position, and returns how many bytes those are."""
         file = self._use(fd)
         file.is_unsynced = True
         try:
@@ -182,7 +183,7 @@ class PooledFileSystem:
 
     @contextmanager
     def descriptor(self, fd: int) -> Iterator[int]:
-        """Yields the descriptor of the operating system that the file has, and keeps it within the context."""
+        """Yields the operating system's descriptor of the file, which is not closed within the context."""
         file = self._use(fd)
         try:
             with self._fs.descriptor(file.fd) as descriptor:
@@ -212,7 +213,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def lock(self, fd: int) -> None:
-        """Locks the file, which keeps its descriptor from now on."""
+        """Locks the file; its descriptor is never taken from now on, as the lock would go with it."""
         file = self._use(fd)
         try:
             with self._lock:
@@ -224,7 +225,7 @@ class PooledFileSystem:
     # Names.
 
     def rename(self, source: str, target: str) -> None:
-        """Puts `source` in the place of `target`, and notes the new name of the files that are open under it."""
+        """Renames `source` to `target`; open files that this renames are opened again under the new name."""
         with self._lock:
             with self._losing_name(target):
                 self._fs.rename(source, target)
@@ -234,7 +235,7 @@ class PooledFileSystem:
                 self._move(file, os.path.join(target, os.path.basename(file.path)))
 
     def unlink(self, path: str) -> None:
-        """Removes a name; whoever has the file open can go on."""
+        """Removes a file's name; a file that is open can still be used."""
         with self._lock, self._losing_name(path):
             self._fs.unlink(path)
 
@@ -263,7 +264,7 @@ class PooledFileSystem:
         return self._fs.exists(path)
 
     def _with_room(self, work: Callable[[str], Result], path: str) -> Result:
-        """Runs what opens a folder for a moment, and repeats it while descriptors are short and a file can give one."""
+        """Runs work that needs a descriptor; if there is none, takes one from an open file and repeats the work."""
         while True:
             try:
                 return work(path)
@@ -289,12 +290,12 @@ class PooledFileSystem:
                 return fd
 
     def _shrink(self, room: int = 0) -> None:
-        """Takes descriptors from files until `room` below the limit are free, as far as files can give them."""
+        """Takes descriptors from unused files until `room` of the limit are free, or no unused file has one."""
         while self.open_count + room > self._limit and self._make_room():
             pass
 
     def _make_room(self) -> bool:
-        """Takes the descriptor of the file whose turn it is; returns False where no file can give one."""
+        """Takes the descriptor of an unused file, of a synced one if possible; returns False where there is none."""
         for file in _turns(self._synced):
             if file.is_unsynced:
                 self._unsynced[file] = None
@@ -309,7 +310,7 @@ class PooledFileSystem:
         return False
 
     def _take_away(self, file: _File) -> bool:
-        """Takes the descriptor of a file that is not in use; returns False where it is in use."""
+        """Syncs a file, if necessary, and closes its descriptor; returns False without doing so while it is in use."""
         file.is_at_hand = False
         if file.pins:
             file.is_at_hand = file.fd != NO_DESCRIPTOR
@@ -328,7 +329,7 @@ class PooledFileSystem:
         return True
 
     def _bring(self, file: _File) -> None:
-        """Opens a file that has no descriptor."""
+        """Opens the file again if it has no descriptor."""
         if file.fd == NO_DESCRIPTOR:
             file.fd = self._open(file.path)
         file.is_at_hand = True
@@ -352,7 +353,7 @@ class PooledFileSystem:
 
     @contextmanager
     def _losing_name(self, path: str) -> Iterator[None]:
-        """Lets whoever has this name open keep the descriptor for good, unless the body fails and the name stays."""
+        """Has open files of this name keep their descriptors for good, unless the body fails to remove the name."""
         kept: list[_File] = []
         try:
             for file in self._named(path):
@@ -382,7 +383,7 @@ class PooledFileSystem:
         return file
 
     def _use_again(self, file: _File) -> None:
-        """Waits for what happens to the file, and opens it if it then has no descriptor."""
+        """Waits until no other thread closes or opens the file's descriptor; opens the file if it has none then."""
         try:
             with self._lock:
                 if file.is_closed and file.fd == NO_DESCRIPTOR:
@@ -400,7 +401,7 @@ class PooledFileSystem:
             self._left(file)
 
     def _left(self, file: _File) -> None:
-        """Gives the descriptor of a closed file back once the last thread has left it."""
+        """Closes the descriptor of a closed file, once no call uses the file any more."""
         with self._lock:
             self._take_away(file)
 
@@ -426,7 +427,7 @@ class PooledFileSystem:
 
 
 def _turns(line: OrderedDict[_File, None]) -> Iterator[_File]:
-    """Yields the files in line, each taken out of it: first those not used since they came, then all."""
+    """Yields and removes the files of a queue: first those not used since they were queued, then the rest."""
     for is_second in (False, True):
         for _ in range(len(line)):
             file, _ = line.popitem(last=False)

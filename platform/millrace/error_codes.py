@@ -11,12 +11,12 @@ from typing import Self
 
 
 class ErrorCode(IntEnum):
-    """The protocol's error codes that Millrace answers or understands; `sentence` says what one means."""
+    """The protocol's error codes that Millrace sends or understands; `sentence` says what one means."""
 
     sentence: str
 
     def __new__(cls, code: int, sentence: str = "") -> Self:
-        """Makes a member of a line of the table."""
+        """Makes a member with its code and its sentence."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.sentence = sentence

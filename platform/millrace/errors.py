@@ -25,13 +25,13 @@ from millrace.error_codes import error_name as error_name
 
 
 class MillraceError(Exception):
-    """Root of the tree. `code` goes on the wire; `retriable` says whether the same call may succeed later."""
+    """Base of all errors of Millrace; `code` goes on the wire, `retriable`: the same call may succeed later."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, code: ErrorCode | None = None, retriable: bool | None = None) -> None:
-        """Sets what a class says of itself beside the name of the class above it."""
+        """Sets the code and retriability of a subclass; those not given are its base class's."""
         super().__init_subclass__()
         if code is not None:
             cls.code = code
@@ -40,7 +40,7 @@ class MillraceError(Exception):
 
 
 def is_unforeseen(error: BaseException) -> bool:
-    """Returns whether an error is none of this tree, so that a log needs its traceback and not its sentence alone."""
+    """Returns whether an error is no MillraceError, so that it should be logged with its traceback."""
     return not isinstance(error, MillraceError)
 
 
@@ -57,7 +57,7 @@ class InvalidRecordError(RecordError):
 
 
 class RejectedRecordsError(InvalidRecordError):
-    """Records for which their whole batch is dropped; `record_errors` says of each, by its index, why (KIP-467)."""
+    """Records for which a broker refuses a whole batch; `record_errors` has each one's index and reason (KIP-467)."""
 
     def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...]) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ class InvalidRequiredAcksError(LogError, code=ErrorCode.INVALID_REQUIRED_ACKS):
 
 
 class ProducerError(LogError):
-    """A batch, or a marker, that does not follow on what the log holds of its producer."""
+    """A batch or transaction marker that does not continue what the log has of its producer."""
 
 
 class OutOfOrderSequenceError(ProducerError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
@@ -128,7 +128,7 @@ class CoordinatorFencedError(ProducerError, code=ErrorCode.TRANSACTION_COORDINAT
 
 
 class ProducerIdsExhaustedError(LogError):
-    """No producer id is left of the 2⁶³ that there are."""
+    """All 2⁶³ producer ids are used up."""
 
 
 class StorageError(LogError, code=ErrorCode.KAFKA_STORAGE_ERROR, retriable=True):
@@ -224,11 +224,11 @@ class CoordinatorNotAvailableError(GroupError, code=ErrorCode.COORDINATOR_NOT_AV
 
 
 class CoordinatorLoadInProgressError(GroupError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, retriable=True):
-    """The group's partition is being read."""
+    """The coordinator is still reading the partition that holds the group."""
 
 
 class InvalidGroupIdError(GroupError, code=ErrorCode.INVALID_GROUP_ID):
-    """A group id that can't be kept."""
+    """A group id that is not allowed, such as one that is too long."""
 
 
 class NotCoordinatorError(GroupError, code=ErrorCode.NOT_COORDINATOR, retriable=True):
@@ -236,7 +236,7 @@ class NotCoordinatorError(GroupError, code=ErrorCode.NOT_COORDINATOR, retriable=
 
 
 class InvalidGroupRequestError(GroupError, code=ErrorCode.INVALID_REQUEST):
-    """A field of the request that can't be as it is."""
+    """A field of a group's request that has an impossible value."""
 
 
 class GroupIdNotFoundError(GroupError, code=ErrorCode.GROUP_ID_NOT_FOUND):
@@ -252,7 +252,7 @@ class GroupMaxSizeReachedError(GroupError, code=ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 class FencedMemberEpochError(GroupError, code=ErrorCode.FENCED_MEMBER_EPOCH):
-    """The member is not at the epoch that the coordinator knows: it gives up its partitions and joins again."""
+    """The coordinator has another epoch for the member, which has to give up its partitions and join again."""
 
 
 class FencedInstanceIdError(GroupError, code=ErrorCode.FENCED_INSTANCE_ID):
@@ -352,7 +352,7 @@ class DelegationTokenExpiredError(DelegationTokenError, code=ErrorCode.DELEGATIO
 
 
 class InvalidPrincipalTypeError(SecurityError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
-    """A principal that is no user where only users may be."""
+    """A principal of another type than User, where only users are allowed."""
 
 
 class SecurityDisabledError(SecurityError, code=ErrorCode.SECURITY_DISABLED):
@@ -372,11 +372,11 @@ class DuplicateResourceError(SecurityError, code=ErrorCode.DUPLICATE_RESOURCE):
 
 
 class ThrottlingQuotaExceededError(SecurityError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, retriable=True):
-    """A change that a quota of changes forbids now."""
+    """A change for which the quota of changes (`controller_mutation_rate`) leaves no room now."""
 
 
 class WireError(MillraceError, code=ErrorCode.INVALID_REQUEST):
-    """The peer's bytes are not a request that is served."""
+    """Bytes from the peer that are no valid or supported request."""
 
 
 class FrameSizeError(WireError):
@@ -396,7 +396,7 @@ class UnsupportedVersionError(WireError, code=ErrorCode.UNSUPPORTED_VERSION):
 
 
 class ClusterError(MillraceError):
-    """Brokers, or their coordination, are in the way."""
+    """Something fails in the cluster: between brokers, or with ZooKeeper."""
 
 
 class BrokerIdTakenError(ClusterError):
@@ -408,7 +408,7 @@ class ZooKeeperError(ClusterError, retriable=True):
 
 
 class DamagedNodeError(ZooKeeperError, retriable=False):
-    """A node of ZooKeeper holds what it can't hold, and does so until an operator mends it."""
+    """A node of ZooKeeper has invalid data, which stays until an operator corrects it."""
 
 
 class NotControllerError(ClusterError, code=ErrorCode.NOT_CONTROLLER, retriable=True):
@@ -432,7 +432,7 @@ class InconsistentClusterIdError(ClusterError, code=ErrorCode.INCONSISTENT_CLUST
 
 
 class ClientError(MillraceError):
-    """What a client sees of a broker that did not do what was asked."""
+    """A request of a client has failed."""
 
 
 class BrokerUnreachableError(ClientError, code=ErrorCode.NETWORK_EXCEPTION, retriable=True):
@@ -493,4 +493,4 @@ class PlatformError(MillraceError):
 
 
 class WarehouseError(MillraceError):
-    """A load can't go on."""
+    """A load, or other work on tables, can't go on."""

@@ -30,7 +30,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def require(what: str, *extras: str) -> None:
-    """Raises SetupError, which has the command that installs them, where `what` lacks extras."""
+    """Raises SetupError, which names the command to install them, if extras that `what` needs are not installed."""
     missing = [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
     if missing:
         names = " and ".join(f"'{extra}'" for extra in missing)

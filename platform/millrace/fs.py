@@ -29,7 +29,7 @@ _libc.syncfs.argtypes = (ctypes.c_int,)
 
 
 class FileSystem(Protocol):
-    """Files by descriptor, names by path."""
+    """The operations on files and folders that Millrace uses; open files are known by descriptor, others by path."""
 
     def open(self, path: str, *, create: bool = False) -> int:
         """Opens a file for reading and writing; raises FileNotFoundError for a missing one unless `create` is set."""
@@ -56,10 +56,7 @@ class FileSystem(Protocol):
         """Cuts the file to `size` bytes, or extends it with zeros."""
 
     def reserve(self, fd: int, size: int) -> None:
-        """Reserves room on the disk for `size` bytes.
-
-        The file's size stays, and `truncate` gives back what is not used.
-        """
+        """Reserves disk space for `size` bytes; the file's size stays. `truncate` frees what is not used."""
 
     def descriptor(self, fd: int) -> AbstractContextManager[int]:
         """Yields the operating system's own descriptor, for `sendfile`; it is not closed within the context."""
@@ -77,7 +74,7 @@ class FileSystem(Protocol):
         """Blocks until all bytes and names at and below the folder are on the disk, and perhaps those of others."""
 
     def lock(self, fd: int) -> None:
-        """Takes the file's exclusive lock until the descriptor closes; raises BlockingIOError where another has it."""
+        """Locks the file exclusively until its descriptor closes; raises BlockingIOError where it is locked already."""
 
     def rename(self, source: str, target: str) -> None:
         """Puts `source` in the place of `target` atomically."""
@@ -182,7 +179,7 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, fd: int) -> None:
-        """Locks without waiting, by both kinds of lock: `flock` excludes this process too, `lockf` is Java's."""
+        """Locks by `flock`, which works within this process, too, and by `lockf`, which Kafka uses; does not wait."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -214,8 +211,8 @@ class OsFileSystem:
 def write_file_durably(fs: FileSystem, path: str, content: bytes, *, is_secret: bool = False) -> None:
     """Replaces a small file so that a crash leaves either the old content or the new, never a mixture.
 
-    A secret can be read by its owner alone at every moment. An OSError leaves the old content; what a full disk has
-    taken of the new one is given back.
+    With `is_secret` nobody but the owner can read it at any moment. After an OSError the old content is there, and
+    the new one's bytes are freed.
     """
     temporary = path + TEMPORARY_SUFFIX
     _write_file(fs, temporary, content, sync=True, is_secret=is_secret)
@@ -226,8 +223,8 @@ def write_file_durably(fs: FileSystem, path: str, content: bytes, *, is_secret: 
 def write_files_durably(fs: FileSystem, folder: str, contents: Mapping[str, bytes]) -> None:
     """Replaces many small files below a folder, each by its path, and syncs the folders that lead to them.
 
-    It costs two syncs whatever their number, which wait for what others have left unsynced too: dear for a few files,
-    cheap for thousands. An OSError leaves some files with the new content, some without.
+    It makes two syncs of the whole file system, whatever the number of files: dear for a few, cheap for thousands.
+    After an OSError some files have the new content, some the old one.
     """
     for path, content in contents.items():
         _write_file(fs, path + TEMPORARY_SUFFIX, content, sync=False)

@@ -90,7 +90,7 @@ def _run(java: Path, *arguments: str) -> str:
 
 @cache
 def _known_version(java: Path, _changed_ns: int) -> int:
-    """Asks each program once, until its file changes; raises SetupError where it does not run."""
+    """Returns a `java` program's feature version, cached until its file changes; raises SetupError if it fails."""
     match = VERSION.search(_run(java, "-version"))
     if match is None:
         raise SetupError(f"{java} is not a Java that runs")

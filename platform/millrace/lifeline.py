@@ -30,14 +30,14 @@ def start_with_lifeline(
     environment: Mapping[str, str] | None = None,
     directory: str | os.PathLike[str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a session of its own, which ends with this process; its stdin is /dev/null.
+    """Starts a command, in a session of its own, that is killed when this process ends; its stdin is /dev/null.
 
     Args:
         command: The command; one that does not exist ends with exit status 127.
         stdout: As for `subprocess.Popen`.
-        stderr: Likewise.
-        environment: All of its variables; those of this process by default.
-        directory: Where it runs; the directory of this process by default.
+        stderr: As for `subprocess.Popen`.
+        environment: The command's environment; this process's by default.
+        directory: The command's working directory; this process's by default.
     """
     return subprocess.Popen(
         ["/bin/sh", "-c", DIE_WITH_PARENT, "sh", *command],
@@ -51,9 +51,9 @@ def start_with_lifeline(
 
 
 def cut_lifeline(process: subprocess.Popen[bytes]) -> None:
-    """Sends SIGKILL to the watcher and to what runs of the command; does nothing the second time.
+    """Kills a command of `start_with_lifeline` with its process group, watcher included; does nothing the second time.
 
-    Until then the watcher keeps the group's number from being given to another process, even if the command has ended.
+    The watcher keeps the group's id in use until then, even if the command has ended.
     """
     if process.stdin is None or process.stdin.closed:
         return

@@ -30,9 +30,9 @@ _reservations: deque[socket.socket] = deque()
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Returns a free port and reserves it for this process; raises OSError where there is none.
+    """Returns a free port, which it reserves for a server of this process; raises OSError where there is none.
 
-    It is chosen at random, so that two processes seldom try the same one.
+    The port is chosen at random, so that two processes seldom try the same one.
     """
     end = _first_of_connections()
     chance = SystemRandom()  # a seed that a program sets would give every process the same ports
@@ -51,7 +51,7 @@ def free_port(host: str = LOOPBACK) -> int:
 
 
 def _reserve(bound: socket.socket) -> None:
-    """Keeps the bound socket, if a server can listen at its port nevertheless."""
+    """Keeps the socket bound on Linux, where a server can still listen on its port; closes it elsewhere."""
     if sys.platform != "linux":
         bound.close()
         return
@@ -72,7 +72,7 @@ CONNECT_TIMEOUT_S = 1.0
 
 
 def require_free_port(host: str, port: int, option: str) -> None:
-    """Raises SetupError, with the option that changes the port, unless the port can be listened on."""
+    """Raises SetupError, which names the option to choose another port, unless the port can be listened on."""
     try:
         try_to_listen(Address(host, port))
     except OSError as error:
@@ -89,7 +89,7 @@ def try_to_listen(address: Address) -> None:
 
 
 def is_listening(host: str, port: int) -> bool:
-    """Returns whether a connection is accepted there."""
+    """Returns whether a server accepts connections at this host and port."""
     try:
         with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
             return True

@@ -22,10 +22,10 @@ SEND_TIMEOUT_S = 1.0
 
 
 class ServiceManager:
-    """Tells the service manager of this process, if there is one, how the process is.
+    """Sends the state of this process to its service manager (systemd's sd_notify protocol), if there is one.
 
     Attributes:
-        watchdog_ms: How often the service manager expects `alive`, in milliseconds; None if it expects none.
+        watchdog_ms: Every how many milliseconds `alive` is to be called; None for never.
     """
 
     def __init__(self, address: str | None, watchdog_ms: int | None = None) -> None:
@@ -34,7 +34,7 @@ class ServiceManager:
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str], pid: int) -> Self:
-        """Returns the service manager that the environment names, and removes its variables there."""
+        """Returns the service manager that NOTIFY_SOCKET names, and removes its variables from the environment."""
         address = environment.pop(NOTIFY_SOCKET, None)
         limit_us, process = environment.pop(WATCHDOG_USEC, ""), environment.pop(WATCHDOG_PID, str(pid))
         is_watched = address is not None and limit_us.isdigit() and process == str(pid)
@@ -45,7 +45,7 @@ class ServiceManager:
         self._tell("READY=1", f"STATUS={status}")
 
     def alive(self) -> None:
-        """Tells that the service does its work."""
+        """Tells the service manager's watchdog that the service is working."""
         self._tell("WATCHDOG=1")
 
     def stopping(self) -> None:

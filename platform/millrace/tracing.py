@@ -39,7 +39,7 @@ FORMAT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})
 
 
 class TraceContext(NamedTuple):
-    """A span of a trace."""
+    """The ids of a span and its trace; as text the W3C header `traceparent`."""
 
     trace_id: int
     span_id: int
@@ -49,7 +49,7 @@ class TraceContext(NamedTuple):
 
 
 def sampled_context(traceparent: bytes | None) -> TraceContext | None:
-    """Returns the span that a header names; None where its trace is not sampled, or the header is absent or invalid."""
+    """Returns the span in a `traceparent` header; None if the trace is not sampled, or the header absent or invalid."""
     found = FORMAT.fullmatch(traceparent or b"")
     if found is None or found[1] == b"ff" or (found[1] == b"00" and found[5]):
         return None
@@ -58,7 +58,7 @@ def sampled_context(traceparent: bytes | None) -> TraceContext | None:
 
 
 def sampled_contexts(traceparents: Iterable[bytes | None]) -> tuple[TraceContext, ...]:
-    """Returns the sampled spans that headers name, each once, and MAX_CONTEXTS at most."""
+    """Returns the sampled spans in `traceparent` headers, each once, and MAX_CONTEXTS at most."""
     found: dict[TraceContext, None] = {}
     for traceparent in traceparents:
         context = sampled_context(traceparent)
@@ -91,14 +91,14 @@ class Span(NamedTuple):
 
 
 class Tracing:
-    """Records spans."""
+    """Records spans of work with OpenTelemetry, which exports them."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("millrace", __version__)
 
     def record(self, span: Span, contexts: Sequence[TraceContext]) -> TraceContext:
-        """Makes a span of work on records with these contexts, at least one; returns the span's own context."""
+        """Exports a span of work on records, as a child of their one context or linked to several; returns its ids."""
         from opentelemetry.trace import Link, SpanKind, Status, StatusCode  # noqa: PLC0415
 
         is_child = len(contexts) == 1

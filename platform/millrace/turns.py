@@ -24,23 +24,23 @@ Result = TypeVar("Result")
 
 
 class Turns(Protocol):
-    """The turns that a piece of work is given."""
+    """What shares an event loop among long pieces of work: each runs in turns, with others served between."""
 
     def pause(self) -> None:
         """Waits for the next turn if the time of this one is over."""
 
     def beside(self, work: Callable[[], Result]) -> Result:
-        """Returns what the work comes to on another thread."""
+        """Runs the work on another thread, with other turns meanwhile, and returns its result."""
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-        """Returns what the coroutine will come to, in turns of its own."""
+        """Starts a coroutine as a task with turns of its own, and returns its future."""
 
 
 class Later(Protocol):
-    """Goes on with a coroutine in a task."""
+    """A function that starts a coroutine as a task."""
 
     def __call__(self, work: Coroutine[Any, Any, Result], /) -> asyncio.Future[Result]:
-        """Returns what the coroutine will come to."""
+        """Starts the coroutine, and returns its future."""
 
 
 class _Thread(threading.local):
@@ -52,7 +52,7 @@ _thread = _Thread()
 
 @contextmanager
 def taking(turns: Turns) -> Iterator[None]:
-    """Has this thread's work go on in these turns until the end of the context."""
+    """Has `pause` and the other functions of this thread use these turns until the end of the context."""
     _thread.turns = turns
     try:
         yield
@@ -61,7 +61,7 @@ def taking(turns: Turns) -> Iterator[None]:
 
 
 def pause() -> None:
-    """Ends the turn of this thread's work if its time is over."""
+    """Lets other work run if the time of this turn is over; does nothing where the thread's work has no turns."""
     turns = _thread.turns
     if turns is not None:
         turns.pause()
@@ -74,7 +74,7 @@ def has_turns() -> bool:
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Ends no turn until the block ends."""
+    """Has `pause` do nothing within the block, so that no other work runs between."""
     turns, _thread.turns = _thread.turns, None
     try:
         yield
@@ -83,7 +83,7 @@ def undivided() -> Iterator[None]:
 
 
 def each(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """Returns the entries for one look, with a pause before each. They must not change meanwhile."""
+    """Returns an iterable of the entries, to be read once, which pauses before each; they must not change meanwhile."""
     turns = _thread.turns
     return entries if turns is None else _each(turns, entries)
 
@@ -95,17 +95,17 @@ def _each(turns: Turns, entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def beside(work: Callable[[], Result]) -> Result:
-    """Returns what the work comes to; others have their turns while it goes on."""
+    """Returns the result of the work, which runs beside the event loop if this thread's work has turns."""
     turns = _thread.turns
     return work() if turns is None else turns.beside(work)
 
 
 def later(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-    """Returns what the coroutine will come to."""
+    """Starts a coroutine as a task, with turns if this thread's work has them, and returns its future."""
     return later_too()(work)
 
 
 def later_too() -> Later:
-    """Returns `later` of this work, for whoever goes on with it once it has ended."""
+    """Returns a function that does what `later` does here, for calls after this thread's work has ended."""
     turns = _thread.turns
     return asyncio.ensure_future if turns is None else turns.later

@@ -14,10 +14,10 @@ NO_TOPIC_ID = UUID(int=0)
 
 
 def encode_id(value: UUID) -> str:
-    """Returns the 22 characters of an id."""
+    """Returns a UUID as 22 characters of URL-safe base64, as Kafka writes topic ids."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def decode_id(text: str) -> UUID:
-    """Returns the id that 22 characters write; raises ValueError for other text."""
+    """Returns the UUID that `encode_id` writes as this text; raises ValueError for other text."""
     return UUID(bytes=base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True))

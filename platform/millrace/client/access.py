@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
-    """Returns the bindings that a filter finds, sorted. Every error, SECURITY_DISABLED included, is a BrokerError."""
+    """Returns the access control bindings that a filter matches, sorted. Raises BrokerError for every error code."""
     answer = cluster.on_any(asking(DESCRIBE_ACLS.ask(_filter(wanted)), "access control lists"))
     return sorted(
         AclBinding(
@@ -132,13 +132,13 @@ def _acl(principal: str, host: str, operation: int, permission: int) -> Acl:
 
 
 class Users:
-    """The users of a cluster."""
+    """Lists, sets and deletes the SCRAM credentials of a cluster's users."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def describe(self) -> dict[str, dict[str, int]]:
-        """Returns, by user, the iterations of each mechanism by which the user can log in. Raises BrokerError."""
+        """Returns {user: {SCRAM mechanism: iterations}} for all users with credentials. Raises BrokerError."""
 
         def action(connection: Connection) -> dict[str, dict[str, int]]:
             answer = asking(DESCRIBE_USER_SCRAM_CREDENTIALS.ask({"users": None}), "users")(connection)
@@ -152,7 +152,7 @@ class Users:
         return self._cluster.on_controller(action)
 
     def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
-        """Gives a user a password for these mechanisms; others stay as they are. Raises BrokerError."""
+        """Gives a user a password for these SCRAM mechanisms; the user's other ones stay. Raises BrokerError."""
         salts = [(mechanism, new_salt()) for mechanism in mechanisms]
         ask = ALTER_USER_SCRAM_CREDENTIALS.ask(
             {
@@ -187,14 +187,14 @@ Entity = Mapping[str, str | None]  # names by type; None is the default user, cl
 
 @dataclass(frozen=True, slots=True)
 class EntityQuotas:
-    """An entity and its quotas by property."""
+    """An entity (a user, a client id or both) and its quotas by property, such as `producer_byte_rate`."""
 
     entity: Entity
     quotas: Mapping[str, float]
 
 
 class Quotas:
-    """The quotas of a cluster."""
+    """Lists and changes the client quotas of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -243,7 +243,7 @@ class TokenPrincipal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenInformation:
-    """A token; times in milliseconds since the epoch. `hmac` is its secret."""
+    """A delegation token; times are in milliseconds since the epoch, and `hmac` is the token's secret."""
 
     token_id: str
     owner: TokenPrincipal
@@ -256,7 +256,7 @@ class TokenInformation:
 
 
 class DelegationTokens:
-    """The tokens of a cluster. Every method may raise BrokerError, with the code of what is not allowed."""
+    """Manages the delegation tokens of a cluster. Every method may raise BrokerError, as for a missing permission."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -282,12 +282,12 @@ class DelegationTokens:
         return _information(self._cluster.on_any(asking(ask, "delegation token")), renewers)
 
     def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
-        """Lets a token live on for a period from now, and returns when it expires."""
+        """Renews a token for a period from now; returns when it then expires, in milliseconds since the epoch."""
         ask = RENEW_DELEGATION_TOKEN.ask({"hmac": self.find(token_id).hmac, "renew_period": period_ms})
         return self._cluster.on_any(asking(ask, f"delegation token {token_id}")).expiry_timestamp
 
     def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
-        """Ends a token after a period, at once unless one is given, and returns when."""
+        """Has a token expire after a period, by default at once; returns when, in milliseconds since the epoch."""
         ask = EXPIRE_DELEGATION_TOKEN.ask({"hmac": self.find(token_id).hmac, "expiry_time_period": period_ms})
         return self._cluster.on_any(asking(ask, f"delegation token {token_id}")).expiry_timestamp
 
@@ -316,7 +316,7 @@ class DelegationTokens:
 
 
 def parse_principal(text: str) -> TokenPrincipal:
-    """Returns the principal in `User:alice`. Raises InvalidRequestError."""
+    """Returns the principal that a text such as `User:alice` names. Raises InvalidRequestError for another form."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise InvalidRequestError(f"{text!r}: a principal has the form User:NAME")

@@ -51,7 +51,7 @@ RETRIABLE_CODES = frozenset(
 
 
 def check(code: int, subject: str, message: str | None = None) -> None:
-    """Raises the error of a code other than 0. `subject` names what was asked; `message` is what the broker says."""
+    """Raises the error of a code other than 0, with the broker's `message` or the code's sentence after `subject`."""
     if code == ErrorCode.NONE:
         return
     kind = TYPED_ERRORS.get(code)
@@ -61,12 +61,12 @@ def check(code: int, subject: str, message: str | None = None) -> None:
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Returns whether the same request may succeed a moment later."""
+    """Returns whether the request that failed with this error may succeed if it is sent again."""
     if isinstance(error, BrokerError):
         return error.broker_code in RETRIABLE_CODES
     return isinstance(error, MillraceError) and error.retriable
 
 
 def _about(subject: str, text: str) -> str:
-    """Returns the text with the subject before it, unless it names the subject itself."""
+    """Returns `subject: text`, or the text alone where it begins with the subject."""
     return text if text.startswith(subject) else f"{subject}: {text}"

@@ -71,7 +71,7 @@ class JustStartedError(BrokerError):
 def retrying(
     timeout_s: float, again: Callable[[BaseException], bool], before_retry: Callable[[object], None] | None = None
 ) -> Retrying:
-    """Returns what repeats attempts for `timeout_s` after errors of which `again` is true, and raises the last one."""
+    """Returns a callable that runs a function, and repeats it for `timeout_s` after errors that `again` accepts."""
     is_late = stop_after_delay(timeout_s)
     return Retrying(
         retry=retry_if_exception(again),
@@ -83,7 +83,7 @@ def retrying(
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether the cluster answers, and the error is one that soon passes by itself."""
+    """Returns whether a request should be repeated: the error is retriable, and not that no broker can be reached."""
     if isinstance(error, BrokerUnreachableError):
         return isinstance(error, LeaderUnreachableError)
     return is_retriable(error)
@@ -95,7 +95,7 @@ def _was_tried_enough(state: RetryCallState) -> bool:
 
 
 def _ends_by_an_election(error: BaseException | None) -> bool:
-    """Returns whether a leader, a coordinator or a controller is missing from a cluster that answers."""
+    """Returns whether the error lasts only until a new leader, coordinator or controller is elected."""
     if isinstance(error, BrokerError) and error.broker_code in ELECTION_CODES:
         return True
     return isinstance(error, NotLeaderError | JustStartedError | LeaderUnreachableError | AnswerLostError)
@@ -110,7 +110,7 @@ Result = TypeVar("Result")
 
 
 class _Known(dict[Key, Address]):
-    """Where brokers listen that were asked for last, `MAX_KNOWN` of them at most."""
+    """A cache of broker addresses by partition or coordinator key; above `MAX_KNOWN` the oldest entry is dropped."""
 
     def __setitem__(self, key: Key, address: Address) -> None:
         super().__setitem__(key, address)
@@ -119,7 +119,7 @@ class _Known(dict[Key, Address]):
 
 
 class Cluster:
-    """Opens connections as they are needed; a context manager that closes them.
+    """Sends requests to the brokers of a cluster, over connections that it opens as needed and closes as a context.
 
     Args:
         bootstrap: `HOST:PORT`, or several with commas between; one that answers is enough.
@@ -156,7 +156,7 @@ class Cluster:
 
     @property
     def timeout_ms(self) -> int:
-        """`timeout_s` as requests have it that say how long a broker may take."""
+        """`timeout_s` in milliseconds, for requests with a field that says how long the broker may take."""
         return int(self.timeout_s * 1000)
 
     def close(self) -> None:
@@ -255,9 +255,9 @@ class Cluster:
     def on_coordinator(
         self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
     ) -> Result:
-        """Runs an action on a connection to a coordinator, and repeats it if that moves.
+        """Runs an action on the connection of the coordinator of `key`; repeats both if the coordinator moves.
 
-        `key` is a group, or with `key_type` a transactional id.
+        `key` is a group id or, as `key_type` says, a transactional id.
         """
 
         def attempt() -> Result:
@@ -281,11 +281,11 @@ class Cluster:
         return retrying(self.timeout_s, is_passing)(attempt)
 
     def until_it_passes(self, attempt: Callable[[], Result]) -> Result:
-        """Makes an attempt, and repeats it after a retriable error."""
+        """Returns what `attempt` returns; repeats it after retriable errors, for `timeout_s` at most."""
         return retrying(self.timeout_s, is_retriable)(attempt)
 
     def _on(self, leader: Address, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action on the connection of a leader, coordinator or controller that another broker has named."""
+        """Runs an action on the connection of a leader, coordinator or controller; raises LeaderUnreachableError."""
         try:
             return action(self.connection_to(leader))
         except AnswerLostError:
@@ -326,11 +326,11 @@ class Cluster:
         return first
 
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action on the first broker that answers it, those with open connections first."""
+        """Returns the action's result from the first broker that can be reached; open connections are tried first."""
         return next(self._answers(action))
 
     def _answers(self, action: Callable[[Connection], Result]) -> Iterator[Result]:
-        """Yields what one broker after the other answers; raises BrokerUnreachableError at the end where none has."""
+        """Yields the action's result from each reachable broker; raises BrokerUnreachableError if there is none."""
         failures: dict[Address, str] = {}
         asked: set[Address] = set()
         while left := [one for one in (*self._connections, *self._bootstrap, *self._brokers) if one not in asked]:

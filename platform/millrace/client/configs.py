@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class ResourceKind(IntEnum):
-    """What has a configuration; the empty broker name means all brokers."""
+    """The kinds of resource that have a configuration; BROKER with an empty name means the default of all brokers."""
 
     TOPIC = 2
     BROKER = 4
@@ -39,7 +39,7 @@ class ResourceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property; the value of a secret is None."""
+    """One property of a configuration; a secret's value is None."""
 
     name: str
     value: str | None
@@ -48,7 +48,7 @@ class Property:
 
 
 class Configs:
-    """The configurations of a cluster."""
+    """Reads and changes the configurations of a cluster's topics, brokers, loggers and groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -101,7 +101,7 @@ class Configs:
         self._run(kind, name, asking_for(ask, lambda answer: answer.responses[0], _subject(kind, name)))
 
     def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action where it can be done: only a broker itself changes its configuration and its loggers."""
+        """Runs an action on the broker named, for its own configuration or loggers; else on the controller."""
         if kind is ResourceKind.BROKER_LOGGER or (kind is ResourceKind.BROKER and name):
             return action(self._cluster.broker_connection(name))
         return self._cluster.on_controller(action)

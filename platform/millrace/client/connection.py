@@ -57,10 +57,10 @@ RENEWAL_EARLIEST, RENEWAL_LATEST = 0.85, 0.95
 
 
 def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask[Any], Any, float | None]:
-    """Yields what to ask, and returns the seconds after which to authenticate again; None for never.
+    """Yields the SASL requests to send, one by one; each decoded response is sent back into the generator.
 
-    The decoded answer is sent back into the generator. Raises UnsupportedSaslMechanismError, IllegalSaslStateError or
-    SaslAuthenticationError; `peer` is the broker in their words.
+    Returns the seconds after which to authenticate again; None for never. Raises UnsupportedSaslMechanismError,
+    IllegalSaslStateError or SaslAuthenticationError, whose messages call the broker `peer`.
     """
     offered = yield SASL_HANDSHAKE.ask({"mechanism": mechanism.name})
     if offered.error_code == ErrorCode.ILLEGAL_SASL_STATE:
@@ -145,7 +145,7 @@ HELLO = API_VERSIONS.ask({"client_software_name": "millrace", "client_software_v
 
 
 class Unanswered(NamedTuple, Generic[Message]):
-    """A request that was sent, and whose answer is to be read."""
+    """A request that was sent, and whose response is still to be read."""
 
     api: ApiMessages[object, Never, Message, Never]
     version: int
@@ -153,23 +153,26 @@ class Unanswered(NamedTuple, Generic[Message]):
 
 
 class Answer(Protocol):
-    """An answer, or a part of one, that may be a refusal."""
+    """A response, or one of its elements, that has an error code."""
 
     @property
     def error_code(self) -> int:
-        """The protocol's code; 0 where it is none."""
+        """The protocol's error code; 0 means success."""
 
 
 Checked = TypeVar("Checked", bound=Answer)
 
 
 def asking(ask: Ask[Checked], subject: str) -> Callable[[Connection], Checked]:
-    """Returns the action that sends a request, and returns the answer or raises its error, which names the subject."""
+    """Returns a function that sends a request on a connection, and returns the response or raises its error."""
     return asking_for(ask, lambda answer: answer, subject)
 
 
 def asking_for(ask: Ask[Message], part: Callable[[Message], Checked], subject: str) -> Callable[[Connection], Checked]:
-    """Returns the same for the only part of an answer. What it returns raises ClientError too where there is none."""
+    """Returns what `asking` does, for a response with one element, which `part` takes out and whose error is raised.
+
+    The function raises ClientError where the response has no element.
+    """
 
     def action(connection: Connection) -> Checked:
         try:
@@ -183,9 +186,10 @@ def asking_for(ask: Ask[Message], part: Callable[[Message], Checked], subject: s
 
 
 class Connection:
-    """A connection, made at once; raises BrokerUnreachableError where nothing answers within `timeout_s`.
+    """A blocking connection to one broker, connected and authenticated by the constructor.
 
-    Raises TlsError or SaslAuthenticationError where one of both sides does not prove who it is.
+    That raises BrokerUnreachableError where nothing answers within `timeout_s`; it raises TlsError or
+    SaslAuthenticationError where the client or the broker does not prove who it is.
     """
 
     def __init__(
@@ -226,7 +230,7 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the broker has neither closed an idle connection nor sent what nobody asked for."""
+        """Whether a next request may be sent: the broker has neither closed the connection nor sent unasked data."""
         if self._socket.fileno() < 0:
             return False
         poll = select.poll()
@@ -250,7 +254,7 @@ class Connection:
         return version
 
     def request(self, api: Called[MessageFields, Message], fields: MessageFields, *, wait_s: float = 0.0) -> Message:
-        """Sends a message and returns the decoded answer. `wait_s` is how long the broker was asked to hold it.
+        """Sends a request and returns the decoded response. `wait_s` is how long the broker may hold the request.
 
         Raises AnswerLostError where the answer does not come: whether the request was carried out is not known. Raises
         InvalidRequestError for a value that its field does not hold, before anything is sent. Raises
@@ -279,7 +283,7 @@ class Connection:
             raise
 
     def serves(self, api_key: ApiKey, version: int) -> bool:
-        """Returns whether the broker takes an API in a version."""
+        """Returns whether the broker supports this version of an API."""
         theirs = self._broker_versions.get(api_key)
         return theirs is not None and theirs.minimum <= version <= theirs.maximum
 
@@ -362,7 +366,7 @@ class Connection:
             ) from error
 
     def _receive(self, api_key: ApiKey, version: int, correlation_id: int, wait_s: float = 0.0) -> memoryview:
-        """Returns the answer's message, without its header."""
+        """Returns the response's body, without its header; closes the connection after an error."""
         try:
             frame = self._receive_frame(correlation_id, self._now_s() + self._timeout_s + wait_s)
         except OSError as error:

@@ -59,15 +59,15 @@ WAY_ON = "the option to accept missing offsets goes on behind them"
 
 
 class MissingOffsetsError(RecordError, code=ErrorCode.CORRUPT_MESSAGE):
-    """A log's leader has no batch with these offsets, and compaction does not explain it."""
+    """A partition's leader has no batch with some offsets, though compaction can't have removed them."""
 
 
 class AbsentOffsets:
-    """Judges the gaps in what is read of a cluster.
+    """Decides whether offsets that a reader finds missing were removed by compaction, or are lost.
 
     Args:
-        cluster: Returns the cluster, for as long as the context.
-        log_end: Returns where a partition's log ends.
+        cluster: Returns a context manager that yields the cluster to ask.
+        log_end: Returns a partition's high watermark.
         serves: Returns whether a partition's leader has records in an interval after all.
         accept: Whether to go on past offsets that are missing, with a warning.
     """
@@ -88,9 +88,10 @@ class AbsentOffsets:
         self._known_ends: dict[tuple[str, int], int] = {}
 
     def check(self, topic: str, partition: int, gap: Interval, *, is_inside: bool = False) -> None:
-        """Raises MissingOffsetsError for a gap that compaction does not explain, unless it is one and accepted.
+        """Raises MissingOffsetsError where compaction does not explain that a gap's offsets are missing.
 
-        `is_inside` says that some offsets of a batch are missing, of which the gap has all.
+        With `accept` it logs a warning instead, unless the leader does serve records in the gap. `is_inside` says that
+        the gap is a whole batch of which only some offsets are missing.
         """
         reason = self._unexplained(topic, partition, gap)
         if reason is None:
@@ -132,7 +133,7 @@ Fetch = Callable[[int, int | None], FetchedData]
 
 
 class Damage(NamedTuple):
-    """Offsets that the log has in a batch that can't be read, or can't serve; what it shows of them, and the reason."""
+    """Offsets whose batch can't be decoded, or that the broker can't serve; `data` has those bytes that it sent."""
 
     interval: Interval
     data: bytes
@@ -147,26 +148,26 @@ class ReadOn(NamedTuple):
 
 
 def is_damage(error: MillraceError) -> bool:
-    """Returns whether an error says that batches can't be read, or that the broker can't."""
+    """Returns whether an error says that batches are damaged: the client can't decode them, or the broker read them."""
     if isinstance(error, BrokerError):
         return error.broker_code == ErrorCode.CORRUPT_MESSAGE
     return isinstance(error, RecordError)
 
 
 class _Served(NamedTuple):
-    """The base offset of a batch that a log serves, and an offset at which it does."""
+    """The base offset of a batch that the broker serves, and the offset for which it was fetched."""
 
     base_offset: int
     offset: int
 
 
 class DamagedBatches:
-    """Reads one partition's log past what is damaged.
+    """Reads one partition's log past damaged batches.
 
     Args:
         name: Names the partition in warnings.
-        fetch: Asks the log.
-        rules: What a batch has to pass.
+        fetch: Fetches from the partition's leader.
+        rules: The checks that a batch has to pass besides its CRC.
     """
 
     def __init__(self, name: str, fetch: Fetch, rules: Rules) -> None:
@@ -175,7 +176,7 @@ class DamagedBatches:
         self._rules = rules
 
     def read_on(self, span: Interval, error: MillraceError, *, goes_on: bool = False) -> ReadOn:
-        """Returns the records of what `parts` yields."""
+        """Returns the span's records that `parts` can read, and the offset after the last part."""
         records, next_offset = list[Record](), span.from_offset
         for part in self.parts(*span, error, goes_on=goes_on):
             if isinstance(part, Damage):
@@ -189,13 +190,13 @@ class DamagedBatches:
     def parts(
         self, offset: int, until_offset: int, error: MillraceError, *, goes_on: bool = False
     ) -> Iterator[FetchedData | Damage]:
-        """Yields what an answer from `offset` on holds: data that can be read, and damage, each up to the next one.
+        """Yields, in order of offsets, data that can be read and damaged ranges, from `offset` to the end of a fetch.
 
         Args:
             offset: Where reading failed, or the beginning of the answer in which it did.
             until_offset: Where reading ends.
-            error: The failure, which is raised again where nothing is wrong.
-            goes_on: Whether a batch that was read before ends at the offset.
+            error: The failure with which reading ended; its text is the reason of damage that shows no other.
+            goes_on: Whether a batch that was read before ends exactly at `offset`.
         """
         answer: FetchedData | None = self._answer(offset)
         is_first = True
@@ -216,9 +217,9 @@ class DamagedBatches:
             offset, is_first, goes_on = damage.interval.until_offset, False, False
 
     def _answer(self, offset: int) -> FetchedData:
-        """Returns an answer that has the bytes at an offset, if there is one; else one without bytes.
+        """Returns a fetch response with the bytes at an offset; without bytes where the broker sends none.
 
-        Where the log has no batch that can be read at the offset, the bytes behind the batch before are looked at.
+        Where no batch there can be read, the bytes that follow the batch before, in a fetch from `offset - 1`, count.
         """
         answer = self._try(offset)
         if answer is not None and self._intact(answer).next_offset > offset:
@@ -250,7 +251,7 @@ class DamagedBatches:
     def _damage(
         self, answer: FetchedData, until_offset: int, error: MillraceError
     ) -> tuple[Damage, FetchedData | None]:
-        """Returns what is damaged at the beginning of an answer, and the rest of the answer where it can be used."""
+        """Returns the damage with which a fetch response begins, and the data after it; None if it is to be fetched."""
         offset, records = answer.asked_offset, answer.records
         found = resumed(records, offset, self._rules)
         if found is None or found[1] >= until_offset:  # its offset may be damaged, too
@@ -267,9 +268,9 @@ class DamagedBatches:
         return damage, answer._replace(records=records[end:], asked_offset=next_offset)
 
     def _next_served(self, offset: int, until_offset: int, damaged: bytes) -> _Served:
-        """Returns the first batch behind the damage that the log serves; one at `until_offset` where none is found.
+        """Searches for the first batch behind the damage that the broker serves, with a growing step, then by halves.
 
-        The batches up to there, if any, are such as the log can't find itself.
+        Returns a batch at `until_offset` where none is found.
         """
         failed, step, last = offset, 1, until_offset - 1
         while (served := self._served(min(failed + step, last), offset, damaged)) is None:
@@ -283,7 +284,7 @@ class DamagedBatches:
         return served
 
     def _served(self, offset: int, from_offset: int, damaged: bytes) -> _Served | None:
-        """Returns what the log serves at an offset; None where that can't be read, or is what is damaged."""
+        """Returns the intact batch that the broker serves for an offset; None where it is damaged or there is none."""
         answer = None if offset <= from_offset else self._try(offset, ONE_BATCH)
         if answer is None or not answer.records or damaged.startswith(answer.records):
             return None

@@ -39,10 +39,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class FetchedData(NamedTuple):
-    """Batches of one partition, and where its log ends and begins.
+    """The response to a fetch of one partition: the bytes of batches, and where the log begins and ends.
 
-    `aborted` names the aborted transactions among the batches where only committed ones were asked for;
-    `asked_offset` is the offset that the fetch asked for, and `subject` names the fetch in errors.
+    `aborted` are the aborted transactions among the batches, if committed records were asked for; `asked_offset` is
+    the offset from which was fetched, and `subject` names the fetch in errors.
     """
 
     records: bytes
@@ -58,10 +58,10 @@ class FetchedData(NamedTuple):
         return self.last_stable_offset if isolation == IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def batches(self, *, goes_on: bool = False) -> Iterator[FetchedBatch]:
-        """Yields each whole batch; a tail that is cut short is left out.
+        """Yields each whole batch; an incomplete one at the end is left out.
 
-        Control and aborted batches have no records. Raises CorruptRecordError where the offsets of batches do not rise
-        from the one that was asked for; `goes_on` says that a batch that was read before ends there.
+        Control and aborted batches yield no records. Raises CorruptRecordError where the offsets of batches do not
+        rise from `asked_offset` on; `goes_on` says that a batch that was read before ends exactly there.
         """
         filter_ = AbortedTransactions(self.aborted)
         view, expected = memoryview(self.records), self.asked_offset
@@ -83,9 +83,10 @@ class FetchedData(NamedTuple):
 
 
 class FetchedBatch(NamedTuple):
-    """A batch as it was fetched, decoded when asked for.
+    """A batch as it was fetched; its records are decoded only when asked for.
 
-    `absent` has the offsets that are missing before it or, where some are missing inside, all of the batch.
+    `absent` is None, or the offsets missing before this batch or, if only some within the batch are missing, all of
+    the batch's own.
     """
 
     header: BatchHeader
@@ -96,15 +97,15 @@ class FetchedBatch(NamedTuple):
 
     @property
     def lacks_records(self) -> bool:
-        """Whether the offsets that are absent are some of its own."""
+        """Whether some of the batch's own offsets have no record."""
         return self.absent is not None and self.absent.until_offset == self.header.next_offset
 
     def records(self) -> Iterator[Record]:
-        """Returns its records, the CRC checked; none for a batch that readers pass over."""
+        """Returns the batch's records, once its CRC is checked; none for a control batch or an aborted one."""
         return chain.from_iterable(self.record_lists())
 
     def record_lists(self) -> Iterator[list[Record]]:
-        """Yields the same records list by list, as they are decompressed: a batch may hold far more than it takes."""
+        """Yields the records of `records` in lists, decompressed piece by piece, since a whole batch may be huge."""
         try:
             check_crc(self.data, 0, self.header)
             if not self.is_passed_over:
@@ -126,14 +127,14 @@ def _absent(header: BatchHeader, expected: int) -> Interval | None:
 
 
 def starts_with_cut_batch(records: bytes) -> bool:
-    """Returns whether there is a first batch and not all of it."""
+    """Returns whether the bytes begin with a batch that is incomplete."""
     if len(records) < LOG_OVERHEAD_BYTES:
         return bool(records)
     return len(records) < LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big")
 
 
 def fetched_data(partition: PartitionData, subject: str, asked_offset: int) -> FetchedData:
-    """Returns what an answer to a fetch has of one partition; raises the BrokerError of its error code."""
+    """Returns one partition of a decoded Fetch response; raises the BrokerError of its error code."""
     check(partition.error_code, subject)
     return FetchedData(
         partition.records or b"",

@@ -37,7 +37,7 @@ NO_GENERATION = -1
 
 
 class GroupListing(NamedTuple):
-    """A group in a list; brokers from before 2.6 do not say in which state."""
+    """One group in a broker's list of groups; `state` is "" from brokers before Apache Kafka 2.6."""
 
     group_id: str
     protocol_type: str
@@ -72,7 +72,7 @@ class GroupOffset(NamedTuple):
 
 
 class Groups:
-    """The groups of a cluster."""
+    """Lists, describes and deletes the groups of a cluster, and reads and commits their offsets."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -166,7 +166,7 @@ class Groups:
 
 
 def _consumer_group(connection: Connection, group_id: str) -> GroupDescription | None:
-    """Returns a group of the consumer group protocol (KIP-848); None where it is another's or unknown to the broker."""
+    """Returns a group of the KIP-848 protocol; None for an unknown or other group, or a broker without the API."""
     try:
         connection.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
     except UnsupportedVersionError:
@@ -220,7 +220,7 @@ NO_START = -1
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id in a list."""
+    """One transactional id in a coordinator's list, with its transaction's state."""
 
     transactional_id: str
     producer_id: int
@@ -253,7 +253,7 @@ def list_transactions(cluster: Cluster) -> list[TransactionListing]:
 
 
 def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
-    """Returns the description of each transactional id that there still is, in their order."""
+    """Returns the description of each transactional id, in the order given; ids that no longer exist are left out."""
     found = (_describe(cluster, one) for one in transactional_ids)
     return [one for one in found if one is not None]
 

@@ -33,9 +33,8 @@ PARTITIONS_PER_REQUEST = 2000  # an answer of 54 kB: the answers to all question
 class LogOffsets(NamedTuple):
     """A partition's log start offset, the offset after its last readable record, and where the log itself ends.
 
-    `end_offset` is below `high_watermark` where a committed read waits for open transactions; where `high_watermark` is
-    None, the two are equal.
-    `leader_epoch` is that of the leader that answered, -1 where it tells none (before Kafka 2.1).
+    `end_offset` is below `high_watermark` where committed records were asked for and transactions are open; if
+    `high_watermark` is None, the two are equal. `leader_epoch` is the answering leader's, -1 before Kafka 2.1.
     """
 
     start_offset: int
@@ -77,15 +76,15 @@ def read_log_offsets(
     *,
     metadata: ClusterMetadata | None = None,
 ) -> dict[Partition, LogOffsets | MillraceError]:
-    """Returns the offsets of each partition's log, or the error for which they can't be told; raises none itself.
+    """Returns the offsets of each partition's log, or the error that came instead; raises none itself.
 
     Partitions whose error may pass, such as that of a leader that has moved, are asked for once more.
 
     Args:
-        cluster: Whose leaders are asked.
-        partitions: (topic, partition), in the order of the answer.
+        cluster: The cluster whose leaders are asked.
+        partitions: (topic, partition); the result is in the same order.
         isolation: Where the readable records end: at the high watermark, or at the last stable offset (KIP-98).
-        metadata: What the cluster has just said of these topics, which spares the first request.
+        metadata: Fresh metadata of these topics, if at hand, which spares the first request.
     """
     wanted = list(dict.fromkeys(partitions))
     found = _look(cluster, wanted, isolation, metadata)
@@ -115,7 +114,7 @@ def _look(
 
 
 def _ask(cluster: Cluster, by_leader: Mapping[Address, Sequence[Partition]], questions: Sequence[_Question]) -> _Found:
-    """Asks all leaders at once, a request's worth of partitions of each at a time; a lost leader is left alone."""
+    """Returns offsets or an error by partition; asks all leaders at once, and a leader that fails not again."""
     found: _Found = {}
     lost: dict[Address, MillraceError] = {}
     for batches in zip_longest(*(_batches(address, partitions) for address, partitions in by_leader.items())):
@@ -142,7 +141,7 @@ class _Batch(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """The questions that a leader was sent, in the order of the answers."""
+    """The ListOffsets requests that were sent on a connection, in the order in which to read the responses."""
 
     connection: Connection
     questions: Sequence[Unanswered[ListOffsetsResponse]]

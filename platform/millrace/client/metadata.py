@@ -58,7 +58,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic's partitions, or the error code that says why they can't be told."""
+    """A topic's partitions, or the error code with which the broker answered instead."""
 
     name: str
     topic_id: UUID | None
@@ -68,7 +68,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """One broker's answer to a metadata request."""
+    """One broker's response to a Metadata request: brokers by id, topics by name."""
 
     cluster_id: str | None
     controller_id: int
@@ -83,7 +83,7 @@ class ClusterMetadata:
         )
 
     def topic(self, name: str) -> TopicMetadata:
-        """Returns a topic that can be used; raises AbsentTopicError, InvalidTopicError or a BrokerError."""
+        """Returns a topic's metadata; raises AbsentTopicError, InvalidTopicError or the error of its error code."""
         if self.lacks([name]):
             raise AbsentTopicError(f"topic {name} does not exist")
         topic = self.topics[name]
@@ -105,17 +105,17 @@ class ClusterMetadata:
 
 
 def metadata_of(answer: MetadataResponse) -> ClusterMetadata:
-    """Returns a decoded metadata answer as plain values."""
+    """Returns a decoded Metadata response as a ClusterMetadata."""
     brokers = {one.node_id: BrokerMetadata(int(one.node_id), one.host, one.port, one.rack) for one in answer.brokers}
     topics = {topic.name: _topic(topic.name, topic) for topic in answer.topics if topic.name is not None}
     return ClusterMetadata(answer.cluster_id, int(answer.controller_id), brokers, topics)
 
 
 def newest_of(answers: Sequence[ClusterMetadata]) -> ClusterMetadata:
-    """Returns one answer out of several brokers' answers: of each partition, what the newest leader epoch says of it.
+    """Merges several brokers' answers: each partition is taken from the one with its highest leader epoch.
 
-    A broker that others can't reach goes on telling of the leaders that it knew, perhaps of itself. Of answers that
-    differ otherwise, the first one counts.
+    A broker that is cut off from the others goes on naming outdated leaders, perhaps itself. For all else, the first
+    answer counts.
     """
     brokers = {number: broker for answer in reversed(answers) for number, broker in answer.brokers.items()}
     told: dict[str, list[TopicMetadata]] = {}

@@ -51,7 +51,7 @@ class Reassignment:
 
 
 class Reassignments:
-    """The reassignments of a cluster."""
+    """Lists, begins and cancels reassignments of a cluster's partitions to other replicas."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -69,14 +69,14 @@ class Reassignments:
         }
 
     def alter(self, targets: Mapping[Partition, Sequence[int]]) -> dict[Partition, str]:
-        """Begins reassignments; returns why partitions were refused, which does not stop those of the others.
+        """Begins reassignments; returns {partition: reason} for refused ones, which do not stop the others.
 
         A partition that is being reassigned already gets the new target instead of its former one.
         """
         return self._alter(targets)
 
     def cancel(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
-        """Cancels reassignments; returns why that was refused. One that has ended in the meantime is no refusal."""
+        """Cancels reassignments; returns {partition: reason} for refused ones. One that has ended is not refused."""
         return self._alter(dict.fromkeys(partitions))
 
     def _alter(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, str]:
@@ -115,7 +115,7 @@ class ElectionType(IntEnum):
 
 
 class ElectionResult(NamedTuple):
-    """What the election of one partition came to; `problem` is "" where there is none."""
+    """The result of one partition's election; `problem` is the error as text, "" where there is none."""
 
     partition: Partition
     error_code: int
@@ -128,17 +128,17 @@ class ElectionResult(NamedTuple):
 
     @property
     def is_unneeded(self) -> bool:
-        """Whether the partition was led by such a leader already."""
+        """Whether no election was needed, since the partition already had a leader of the wanted kind."""
         return self.error_code == ErrorCode.ELECTION_NOT_NEEDED
 
 
 def elect_leaders(
     cluster: Cluster, election_type: ElectionType, partitions: Iterable[Partition] | None
 ) -> list[ElectionResult]:
-    """Asks the controller to elect leaders and returns what came of each partition.
+    """Asks the controller to elect leaders; returns a result, which may be an error, for each partition.
 
-    None means all partitions; then the answer leaves out those that need no election. A failure of one partition is in
-    its result. Raises BrokerError or UnsupportedVersionError where no election was tried.
+    None means all partitions, and then those that need no election have no result. Raises BrokerError or
+    UnsupportedVersionError where no election was tried.
     """
     wanted = None if partitions is None else indexes_by_topic(sorted(partitions)).items()
     ask = ELECT_LEADERS.ask(
@@ -166,7 +166,7 @@ UNKNOWN = -1
 
 
 class Copy(NamedTuple):
-    """A copy on its way from another directory of the same broker: its bytes, and the offsets that it lacks."""
+    """A replica being moved here from another directory of its broker: its bytes, and how many offsets it lacks."""
 
     size_bytes: int
     lag: int
@@ -182,7 +182,7 @@ class LogDir:
         total_bytes: The size of its volume; None where the broker does not tell.
         usable_bytes: What is free there; None where the broker does not tell.
         replicas: The bytes of each replica, without the copies.
-        copies: What comes here from another directory, and replaces the replica there once it has all of it.
+        copies: Replicas on their way here from another directory; one replaces the original once it is complete.
     """
 
     path: str

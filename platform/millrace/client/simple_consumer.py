@@ -57,7 +57,7 @@ CONSUMER = -1
 
 
 class _Limits(NamedTuple):
-    """The limits of a fetch of several partitions."""
+    """The parameters of a `multifetch` that hold for all of its partitions."""
 
     max_wait_ms: int
     min_bytes: int
@@ -72,7 +72,7 @@ class OffsetStorage(StrEnum):
 
 
 class EpochEnd(NamedTuple):
-    """The largest leader epoch not above the one asked for, and where it ends; -1 where the broker does not know."""
+    """The largest leader epoch not above the one asked for, and the offset after it; both -1 if unknown."""
 
     leader_epoch: int
     end_offset: int
@@ -88,11 +88,11 @@ class FetchRequest(NamedTuple):
 
 
 class SimpleConsumer:
-    """Reads from the leaders of a cluster, which is given as such or as `HOST:PORT[,HOST:PORT…]` and its security.
+    """Reads partitions from their leaders; takes a `Cluster`, or `HOST:PORT[,HOST:PORT…]` and its security.
 
     Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries. With
-    `accept_missing_offsets` reading goes on, with a warning, where a log lacks offsets and compaction does not explain
-    it, and behind batches that can't be read (`damaged_batches`).
+    `accept_missing_offsets` reading goes on, with a warning, past offsets that are missing without compaction, and
+    past batches that can't be read (`damaged_batches`).
     """
 
     def __init__(
@@ -216,9 +216,9 @@ class SimpleConsumer:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         goes_on: bool = False,
     ) -> ReadOn:
-        """Returns what can be read of a span, at whose beginning reading failed, up to what is damaged or behind it.
+        """Returns the readable records of a span at whose beginning reading failed with `error`, past damaged batches.
 
-        Raises the error where that is not accepted, or does not help. `goes_on` is as in `batches`.
+        Raises the error if it tells of no damage, or without `accept_missing_offsets`. `goes_on` is as in `batches`.
         """
         if not is_damage(error):
             raise error
@@ -241,7 +241,7 @@ class SimpleConsumer:
         *,
         goes_on: bool = False,
     ) -> Iterator[FetchedBatch]:
-        """Yields the batches of a fetch; raises MissingOffsetsError if one before them, below `until_offset`, is gone.
+        """Yields the batches of a fetch; raises MissingOffsetsError for lost offsets before one, below `until_offset`.
 
         `goes_on` says that a batch that was read before ends where this fetch begins.
         """
@@ -254,9 +254,9 @@ class SimpleConsumer:
     def reaches(
         self, topic: str, partition: int, fetched: FetchedData, until_offset: int, isolation: IsolationLevel
     ) -> bool:
-        """Returns whether an empty answer says that compaction has left nothing from its offset to `until_offset`.
+        """Returns whether an empty fetch means that compaction left no record from its offset to `until_offset`.
 
-        It is False where the log does not reach so far; raises MissingOffsetsError if compaction does not explain it.
+        False if the log ends before `until_offset`; raises MissingOffsetsError if the topic is not compacted.
         """
         if fetched.records or fetched.end_offset(isolation) < until_offset:
             return False
@@ -264,13 +264,11 @@ class SimpleConsumer:
         return True
 
     def get_offsets_before(self, topic: str, partition: int, time: int, max_num_offsets: int) -> list[int]:
-        """Returns the starts of segments last written to before or at `time` in ms, newest first.
+        """Returns first offsets of segments last written to before or at `time` in ms, newest first.
 
-        There are `max_num_offsets` at most.
-
-        For LATEST the log's end comes first, for EARLIEST there is its beginning alone; a time before 1970 has none.
-        Apache Kafka from 4.0 on tells nothing of segments: there it is the first offset of that time (for LATEST, and
-        where no record is so young, the log's end), and the log's beginning.
+        There are `max_num_offsets` at most. For LATEST the log's end comes first, for EARLIEST there is only its
+        beginning; a time before 1970 gives none. Apache Kafka from 4.0 on tells nothing of segments; from it come the
+        first offset whose record is not older (without one, and for LATEST, the log's end) and the log's beginning.
         """
         if not 0 < max_num_offsets <= MAX_INT:
             raise InvalidRequestError(f"max_num_offsets={max_num_offsets}: 1 to {MAX_INT} can be asked for")
@@ -333,7 +331,7 @@ class SimpleConsumer:
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> EpochEnd:
         """Returns how far the log goes in a leader epoch (KIP-101).
 
-        If that is below what was read of the epoch, the log has been truncated.
+        If its end is below an offset that was read of the epoch, the log has been truncated.
         """
         ask = OFFSET_FOR_LEADER_EPOCH.ask(
             {
@@ -347,7 +345,7 @@ class SimpleConsumer:
         return EpochEnd(int(answer.leader_epoch), int(answer.end_offset))
 
     def _two_offsets(self, topic: str, partition: int, time: int) -> list[int]:
-        """Returns what a broker that knows one offset per time can tell: that of the time, and the log's beginning."""
+        """Returns the offset for a time and the log's beginning, for `get_offsets_before` without ListOffsets v0."""
         earliest = self.earliest(topic, partition)
         if time == EARLIEST:
             return [earliest]
@@ -386,7 +384,7 @@ class SimpleConsumer:
     def _fetched_alone(
         self, request: FetchRequest, error: MillraceError, limits: _Limits, *, is_cut: bool = False
     ) -> FetchedData | MillraceError:
-        """Returns what `fetch` does, where another attempt may help."""
+        """Returns the data or error of `fetch` for a partition that failed; the same error if no retry can help."""
         if not is_cut and not is_retriable(error):
             return error
         try:
@@ -465,9 +463,9 @@ def log_end(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 def serves(cluster: Cluster, topic: str, partition: int, interval: Interval) -> bool:
-    """Returns whether a log has something in an interval that lies behind a batch, or can't be read there.
+    """Returns whether the leader has records in an interval that a reader found missing, or can't read them.
 
-    It is asked for the interval's last offset, and whether it has bytes behind the batch that lies before.
+    It fetches at the interval's last offset, and looks for unread bytes behind the batch before the interval.
     """
     consumer, before = SimpleConsumer(cluster), interval.from_offset - 1
     try:

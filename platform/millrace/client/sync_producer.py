@@ -21,7 +21,7 @@ ACKS_ALL = -1
 
 
 class SyncProducer:
-    """Writes to the leaders of a cluster."""
+    """Appends batches of records to partitions' leaders, one request at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -49,7 +49,7 @@ def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_
 
 
 def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Commits offsets by OffsetCommit v0: all that can be, then the first partition's error is raised.
+    """Commits offsets to ZooKeeper by OffsetCommit v0; raises the first partition's error after all were tried.
 
     Raises UnsupportedVersionError where the broker does not serve that version.
     """

@@ -28,21 +28,21 @@ LINK_FLAGS = {"darwin": ("-bundle", "-undefined", "dynamic_lookup")}
 
 
 class NoCompilerError(Exception):
-    """The kernel can't be compiled here, and why."""
+    """The record kernel can't be compiled on this machine; the message says why."""
 
 
 def is_stable() -> bool:
-    """Returns whether this interpreter has the stable interface; one without the global lock does not have it yet."""
+    """Returns whether this interpreter has Python's stable ABI, which free-threaded builds don't have yet."""
     return not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 def native_path(directory: Path = DIRECTORY) -> Path:
-    """Returns where the compiled kernel lies."""
+    """Returns the path that the compiled kernel has in the folder."""
     return directory / ("_native.abi3.so" if is_stable() else f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 
 def build(target: Path | None = None, flags: Sequence[str] = ()) -> Path:
-    """Compiles into `target`, by default its usual place, and returns the path.
+    """Compiles the record kernel into `target`, by default `native_path()`, and returns the path.
 
     Raises NoCompilerError where that fails.
     """

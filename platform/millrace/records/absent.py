@@ -23,7 +23,7 @@ NO_INTERVALS: Intervals = np.zeros((0, 2), np.int64)
 
 
 def intervals_of(offsets: npt.NDArray[np.int64]) -> Intervals:
-    """Returns the intervals that offsets make; raises CorruptRecordError where they do not rise."""
+    """Returns rising offsets as intervals [from, until), in an array of two columns; raises CorruptRecordError."""
     if not len(offsets):
         return NO_INTERVALS
     steps = np.diff(offsets)
@@ -36,10 +36,10 @@ def intervals_of(offsets: npt.NDArray[np.int64]) -> Intervals:
 
 
 def absent_offsets(accounted: Iterable[Intervals], wanted: Interval) -> Intervals:
-    """Returns which offsets of an interval none of the others has; these may come in any order, and lie within it.
+    """Returns the offsets of `wanted` that no `accounted` interval has; these may come in any order.
 
     Raises:
-        CorruptRecordError: Two of them overlap, or one lies outside.
+        CorruptRecordError: Two `accounted` intervals overlap, or one lies outside of `wanted`.
     """
     there = joined(accounted)
     there = there[np.argsort(there[:, 0], kind="stable")]
@@ -52,21 +52,21 @@ def absent_offsets(accounted: Iterable[Intervals], wanted: Interval) -> Interval
 
 
 def joined(parts: Iterable[Intervals]) -> Intervals:
-    """Returns the intervals of all arrays."""
+    """Returns one array with the intervals of all arrays."""
     return np.concatenate([NO_INTERVALS, *parts])
 
 
 def count_of(intervals: Intervals) -> int:
-    """Returns how many offsets they have."""
+    """Returns how many offsets the intervals have together."""
     return int((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def coarse(intervals: Intervals, limit: int) -> list[tuple[int, int]]:
-    """Returns at most `limit` intervals. Where there are more, the last one spans all that are left."""
+    """Returns at most `limit` intervals as pairs; if there are more, the last one reaches to the end of the last."""
     shown = [(int(begin), int(end)) for begin, end in intervals[:limit]]
     return [*shown[:-1], (shown[-1][0], int(intervals[-1, 1]))] if shown else []
 
 
 def as_intervals(spans: Sequence[tuple[int, int]]) -> Intervals:
-    """Returns the array of some intervals."""
+    """Returns an array with these intervals, given as pairs."""
     return np.array(spans, np.int64).reshape(-1, 2)

@@ -98,7 +98,7 @@ def _optional(memory: Memory | None) -> pa.Buffer | None:
 
 
 class BlockDecoders(NamedTuple):
-    """The functions that make columns of a block of batches, or of messages, for a range of offsets."""
+    """The functions that decode a block of batches, or of v0 and v1 messages, for a range of offsets."""
 
     batches: Callable[[list[Body], int, int], pa.RecordBatch]
     messages: Callable[[list[MessageBody], int, int], pa.RecordBatch]
@@ -119,7 +119,7 @@ _Body = TypeVar("_Body", bound=_HasData)
 
 @dataclass(slots=True)
 class PassedOver:
-    """The offsets of the range that hold no record for the reader: markers, and records of aborted transactions."""
+    """The offsets without records for the reader: those of control batches, and of aborted transactions."""
 
     control: list[Interval] = field(default_factory=list)
     aborted: list[Interval] = field(default_factory=list)
@@ -136,9 +136,8 @@ def decode_to_arrow(
 ) -> Iterator[pa.RecordBatch]:
     """Returns the records with from_offset <= offset < until_offset that `buffer` holds, as RECORD_SCHEMA.
 
-    A block with records that RECORD_SCHEMA does not show as they are has UNSHOWN_FIELDS behind.
-    CRCs are checked, those of control batches, too; these, and a tail that is cut short, are passed over. Each block
-    gives one RecordBatch.
+    If some records of a block don't fit into RECORD_SCHEMA exactly, its RecordBatch has the further columns
+    UNSHOWN_FIELDS. All CRCs are checked. Control batches, and an incomplete batch at the end, are passed over.
 
     Args:
         buffer: The records of one fetch: batches, or message sets of v0 and v1, or these followed by batches.
@@ -146,7 +145,7 @@ def decode_to_arrow(
         until_offset: The offset after the last that is wanted.
         aborted: (producer id, first offset) of the aborted transactions that the answer to a fetch of committed
             records names; their batches are passed over (`records.control`).
-        passed_over: What is passed over, and why, is added to it.
+        passed_over: The offsets of control and aborted batches are added to it.
         decoders: For tests and benchmarks that compare decoders.
 
     Raises:

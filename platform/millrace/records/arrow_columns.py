@@ -46,14 +46,14 @@ TIME_TYPE, KEYS_TYPE = (field.type for field in UNSHOWN_FIELDS)
 
 
 class Times(NamedTuple):
-    """The column of times; and for each record its own in milliseconds, looked at where the column has null."""
+    """The timestamps of records: as a column, and in milliseconds, which count where the column has null."""
 
     column: Column
     milliseconds: Integers
 
 
 class HeaderParts(NamedTuple):
-    """The headers of all records: where those of a record begin, and where the last ones end; keys as bytes; values."""
+    """The headers of all records: all keys (bytes), all values, and where each record's begin, with the end last."""
 
     starts: Column
     keys: Column
@@ -61,9 +61,9 @@ class HeaderParts(NamedTuple):
 
 
 def has_no_time(milliseconds: Integers) -> Flags:
-    """Returns for which records the column of times is null: those without one, and those outside of years 1 to 9999.
+    """Returns which timestamps the column shows as null: -1, which means none, and those outside of years 1 to 9999.
 
-    A negative one may be a time before 1970; but -1 says that there is none.
+    Other negative timestamps are times before 1970.
     """
     beyond = (milliseconds < MIN_DATETIME_MS) | (milliseconds > MAX_DATETIME_MS)
     none: Flags = beyond | (milliseconds == NO_TIMESTAMP)
@@ -71,7 +71,7 @@ def has_no_time(milliseconds: Integers) -> Flags:
 
 
 def times_of(milliseconds: Integers, none: Flags) -> Times:
-    """Returns the times of records, with null where `none` says so."""
+    """Returns timestamps as `Times`, whose column has null where the flag in `none` is set."""
     microseconds = np.where(none, 0, milliseconds) * 1000
     return Times(pa.array(microseconds.view("datetime64[us]"), TIMESTAMP_TYPE, mask=none), milliseconds)
 
@@ -82,7 +82,7 @@ def no_headers(rows: int) -> HeaderParts:
 
 
 def record_batch(offsets: Column, times: Times, keys: Column, values: Column, headers: HeaderParts) -> pa.RecordBatch:
-    """Returns the records as RECORD_SCHEMA, with UNSHOWN_FIELDS behind where it does not show them all."""
+    """Returns the records as RECORD_SCHEMA, with the columns UNSHOWN_FIELDS if it can't show all values exactly."""
     texts = _texts(headers.keys)
     structs = pa.StructArray.from_arrays([texts, headers.values], fields=list(HEADER_TYPE))
     shown = [offsets, times.column, keys, values, _lists(HEADERS_TYPE, headers.starts, structs)]
@@ -93,7 +93,7 @@ def record_batch(offsets: Column, times: Times, keys: Column, values: Column, he
 
 
 def shown_only(records: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the records without UNSHOWN_FIELDS where these have nothing."""
+    """Returns the records without the columns UNSHOWN_FIELDS if all of these are null."""
     unshown = records.columns[len(RECORD_SCHEMA) :]
     if any(column.null_count < len(column) for column in unshown):
         return records
@@ -101,7 +101,7 @@ def shown_only(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _texts(keys: Column) -> Column:
-    """Returns header keys as they are shown."""
+    """Returns header keys as text, made by `readable_key` where they are null or no UTF-8."""
     if not keys.null_count:
         try:
             return keys.cast(pa.string())
@@ -129,7 +129,7 @@ def _are_shown(keys: Column, texts: Column) -> bool:
 
 
 def _unshown_keys(headers: HeaderParts, texts: Column) -> Column:
-    """Returns the header keys of records in which at least one key is not shown as it is."""
+    """Returns the header keys as bytes of records with a key that is null or no UTF-8; null for all other records."""
     rows = len(headers.starts) - 1
     if _are_shown(headers.keys, texts):
         return _nulls(KEYS_TYPE, rows)

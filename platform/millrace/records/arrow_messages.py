@@ -27,17 +27,17 @@ from millrace.records.record import Record
 
 
 class MessageBody(NamedTuple):
-    """Whole entries, none of which has a codec, and the wrapper that they were in."""
+    """The bytes of whole messages without a codec, and the compressed wrapper message that held them, or None."""
 
     wrapper: Message | None
     data: Buffer
 
 
 def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
-    """Returns what a set holds, in order; a tail that is cut short is passed over.
+    """Yields the messages of a set in order, wrappers decompressed; an incomplete message at the end is left out.
 
-    The CRC of a wrapper is checked here, that of other messages when they are decoded. Raises RecordError for what
-    can't be opened, also for a wrapper of more than the codecs' limit.
+    The CRC of a wrapper is checked here, that of other messages when they are decoded. Raises RecordError for
+    messages that can't be read, and for a wrapper that holds more than the codecs' limit.
     """
     view = memoryview(message_set)
     begin = end = 0

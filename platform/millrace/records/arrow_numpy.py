@@ -33,7 +33,7 @@ Octets = npt.NDArray[np.uint8]
 
 
 class _Spans(NamedTuple):
-    """Where one field of every record lies in the block; null where the length on the wire was -1."""
+    """Where one field of every record begins and ends in the block; null where its length on the wire is -1."""
 
     begins: Integers
     ends: Integers
@@ -64,7 +64,7 @@ def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) ->
 
 
 def _record_bounds(block: bytes, bodies: Sequence[Body]) -> tuple[Integers, Integers]:
-    """Returns the first byte of each record and of what follows it."""
+    """Returns, for each record of the block, the positions at which it begins and ends."""
     begins: list[Integers] = []
     ends: list[Integers] = []
     start = 0
@@ -77,7 +77,7 @@ def _record_bounds(block: bytes, bodies: Sequence[Body]) -> tuple[Integers, Inte
 
 
 def _scan(block: bytes, position: int, end: int, header: BatchHeader) -> list[int]:
-    """Returns where each record of a batch begins, and the batch's end; the caller judges negative lengths."""
+    """Returns where each record of a batch begins, and the batch's end; the caller checks for negative lengths."""
     bounds = [position]
     try:
         while position < end:
@@ -101,9 +101,9 @@ def _scan(block: bytes, position: int, end: int, header: BatchHeader) -> list[in
 
 
 def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
-    """Returns the zig-zag integer at every position, and the positions after them.
+    """Returns the zig-zag integers at these positions, and the positions after them.
 
-    A position beyond the data reads its last byte, which the caller notices when it checks where records end.
+    At a position beyond the data the last byte is read; the caller notices that when it checks where records end.
     """
     last = max(data.size - 1, 0)
     octet = data[np.minimum(at, last)]
@@ -123,7 +123,7 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
 
 
 def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
-    """Returns, for every record, the span of a field of bytes behind its length, and the positions after it."""
+    """Returns the spans of the length-prefixed fields at these positions, and the positions after the fields."""
     lengths, begins = _varints(data, at)
     nulls = lengths == -1
     if bool(((lengths < -1) | (lengths > data.size)).any()):
@@ -154,7 +154,7 @@ def _overflows(left: Integers, right: Integers) -> Flags:
 
 
 def _times(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Times:
-    """Returns the times; of one beyond 64 bits the lower ones, and null in the column."""
+    """Returns the records' timestamps; one that exceeds 64 bits is null in the column, and cut to 64 bits."""
     headers = [body.header for body in bodies]
     bases = np.repeat([h.max_timestamp if h.is_log_append_time else h.base_timestamp for h in headers], counts)
     deltas = np.where(np.repeat([h.is_log_append_time for h in headers], counts), 0, deltas)
@@ -178,7 +178,7 @@ def _gather(block: bytes, spans: _Spans) -> Column:
 
 
 def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> HeaderParts:
-    """Returns the headers; checks that every record ends where its length says."""
+    """Returns the records' headers; raises CorruptRecordError unless every record ends where its length says."""
     bare = counts == 0
     if bool((bare & (after_count != ends)).any()):
         raise CorruptRecordError("a record's fields end elsewhere than its length says")

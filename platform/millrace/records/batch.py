@@ -61,7 +61,7 @@ CHECKED = struct.Struct(">hiqqqhii")  # what the CRC covers of it
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records."""
+    """The fields of a v2 batch's header, the 61 bytes before its records."""
 
     base_offset: int
     batch_length: int
@@ -79,7 +79,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch in the log."""
+        """The size in bytes of the whole batch, header included."""
         return LOG_OVERHEAD_BYTES + self.batch_length
 
     @property
@@ -114,16 +114,16 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of the batch may go; None until compaction has met it once."""
+        """When compaction may remove the batch's tombstones and markers; None until it has rewritten the batch once."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     def with_delete_horizon(self, delete_horizon_ms: int) -> BatchHeader:
-        """Returns the header with this delete horizon, for which its records are to be encoded again."""
+        """Returns the header with this delete horizon as base timestamp; its records must be encoded again to fit."""
         return self._replace(attributes=self.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
 
 
 def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int = 0) -> BatchHeader:
-    """Returns a header without producer, leader epoch and times; what depends on the records is zero."""
+    """Returns a header without producer, leader epoch and timestamps; length, CRC and record count are zero."""
     return BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -142,9 +142,9 @@ def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int 
 
 
 def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
-    """Parses a header of 61 bytes, which the caller has made sure of; errors count from `buffer_position`.
+    """Parses a header of 61 bytes, which must be there; errors name its position plus `buffer_position`.
 
-    Raises CorruptRecordError for lengths and counts that can't be, UnsupportedMagicError for other formats.
+    Raises CorruptRecordError for impossible lengths and counts, UnsupportedMagicError for other formats.
     """
     # What `_make` does, at half the cost: the struct has as many fields.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
@@ -186,7 +186,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields (position, header) of each whole batch; a tail that is cut short ends the walk.
+    """Yields (position, header) of each whole batch; ends before a batch that is incomplete.
 
     CRCs are not checked. Raises what `read_header` raises.
     """
@@ -200,7 +200,7 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def is_transactional(buffer: Buffer) -> bool:
-    """Returns whether produced bytes are a batch of a transaction, which comes alone; they may be invalid."""
+    """Returns whether a partition's bytes in a Produce request, which may be invalid, are a transactional batch."""
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC_V2
@@ -209,5 +209,5 @@ def is_transactional(buffer: Buffer) -> bool:
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """Returns the first sixteen bytes of the batch at a new place in the log; the rest stays as it is."""
+    """Returns the batch's first sixteen bytes with a new base offset and leader epoch; the other bytes stay valid."""
     return PLACE.pack(base_offset, header.batch_length, leader_epoch)

@@ -28,16 +28,16 @@ CONTINUED = 0x80
 
 
 class Body(NamedTuple):
-    """The bytes of records, decompressed, and the header that a batch of these alone has."""
+    """The decompressed bytes of some records of a batch, and the header of a batch of just these records."""
 
     header: BatchHeader
     data: Buffer
 
 
 def bodies_of(header: BatchHeader, batch: memoryview, body_bytes: int) -> Iterator[Body]:
-    """Yields the records of one batch, of which `batch` is exactly the bytes; raises what `decompress` raises.
+    """Yields the records of one batch in bodies of about `body_bytes`; raises what `decompress` raises.
 
-    A batch without a codec is one body, which lies where the batch does.
+    `batch` is exactly the bytes of the batch. A batch without a codec is one body, a view of these bytes.
     """
     codec, block = codec_of(header.codec_id), batch[HEADER_BYTES:]
     if codec is Codec.NONE:
@@ -55,7 +55,7 @@ def bodies_of(header: BatchHeader, batch: memoryview, body_bytes: int) -> Iterat
 
 
 class _Gathered:
-    """What is decompressed of a batch, and not yet yielded."""
+    """Collects decompressed chunks of a batch, and cuts them into bodies of whole records."""
 
     def __init__(self, header: BatchHeader, body_bytes: int) -> None:
         self._header = header
@@ -75,13 +75,13 @@ class _Gathered:
 
     @property
     def is_left(self) -> bool:
-        """Whether there is a last body: a batch has one at least, be it empty."""
+        """Whether `rest` is to be yielded: bytes or records are left, or no body was yielded yet."""
         return bool(self._data or self._records_left) or self._last_delta < 0
 
     def has_whole_records(self) -> bool:
-        """Returns whether there is enough for a body.
+        """Returns whether enough bytes are gathered for a body of whole records.
 
-        Raises CorruptRecordError where the header counts no more records.
+        Raises CorruptRecordError for bytes beyond the header's count of records.
         """
         if len(self._data) < self._wanted_bytes:
             return False
@@ -93,7 +93,7 @@ class _Gathered:
         return self._whole.record_count > 0
 
     def whole_records(self) -> Body:
-        """Returns all whole records, which are gathered no longer."""
+        """Takes out all whole records that are gathered, and returns them as a body."""
         data, (count, last, end) = self._data, self._whole
         self._data = bytes(memoryview(data)[end:])
         self._wanted_bytes = self._body_bytes
@@ -102,7 +102,7 @@ class _Gathered:
         return body
 
     def rest(self) -> Body:
-        """Returns what is left."""
+        """Takes out all bytes that are left, and returns them as the batch's last body."""
         data, self._data = self._data, b""
         return self._body(self._records_left, data)
 
@@ -114,7 +114,7 @@ class _Gathered:
 
 
 class _Whole(NamedTuple):
-    """How many whole records there are, where the last one begins, and where it ends."""
+    """How many whole records some bytes have, and where the last one begins and ends."""
 
     record_count: int
     last: int
@@ -125,7 +125,7 @@ _NONE_WHOLE = _Whole(0, 0, 0)
 
 
 def _whole_records(data: Buffer, most: int) -> _Whole:
-    """Returns the whole records up to a length that is cut short or too long; negative ones the decoder refuses."""
+    """Returns how far, up to `most` records, whole records go; negative lengths are left to the decoder to refuse."""
     count = last = position = 0
     size_bytes = len(data)
     try:
@@ -145,7 +145,7 @@ def _whole_records(data: Buffer, most: int) -> _Whole:
 
 
 def _first_record_bytes(data: Buffer) -> int:
-    """Returns the size of the first record, or 0 where its length is cut short; raises CorruptRecordError for none."""
+    """Returns the bytes of the first record, 0 where fewer than ten are there; raises CorruptRecordError."""
     if len(data) < MAX_VARLONG_BYTES:
         return 0
     length, fields_at = decode_varint(data, 0)
@@ -162,14 +162,14 @@ START_BYTES = 31  # at most, of a record up to the end of its offset: three numb
 
 
 class TimedOffset(NamedTuple):
-    """The time and the offset of one record."""
+    """The timestamp in milliseconds and the offset of one record."""
 
     timestamp_ms: int
     offset: int
 
 
 class _Bytes:
-    """The bytes of a batch's records, of which only those are kept that are looked at."""
+    """A window on the decompressed bytes of a batch's records, which drops those before position `at`."""
 
     def __init__(self, header: BatchHeader, batch: memoryview) -> None:
         self._chunks = decompressed_chunks(codec_of(header.codec_id), batch[HEADER_BYTES:])
@@ -177,7 +177,7 @@ class _Bytes:
         self.at = 0
 
     def fill(self) -> None:
-        """Sees to it that the start of the next record is there, if it comes at all."""
+        """Decompresses until the window has the first `START_BYTES` of the next record, or the batch ends."""
         while len(self.data) - self.at < START_BYTES and (chunk := next(self._chunks, None)) is not None:
             pause()
             passed = max(self.at - len(self.data), 0)  # of a record that runs over what there is

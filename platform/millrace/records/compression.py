@@ -81,9 +81,9 @@ def codec_of(codec_id: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Returns one block in the form that stock clients write.
+    """Returns the data as one compressed block, in the format that Apache Kafka's clients write in v2 batches.
 
-    `level` is Kafka's (KIP-390); None is the codec's usual one.
+    `level` is as in Kafka (KIP-390); None is the codec's default.
     """
     match codec:
         case Codec.NONE:
@@ -103,7 +103,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Returns the bytes of one block, at most `limit_bytes` of them."""
+    """Returns a decompressed block; raises CorruptRecordError, or RecordTooLargeError above `limit_bytes`."""
     if codec is Codec.NONE and len(data) <= limit_bytes:
         return bytes(data)
     chunk_bytes = max(CHUNK_BYTES, STEP_FACTOR * len(data))
@@ -114,10 +114,10 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT
 def decompressed_chunks(
     codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Buffer]:
-    """Yields the bytes of one block, at most `limit_bytes` of them, in chunks of `chunk_bytes` at most.
+    """Yields a decompressed block in chunks of `chunk_bytes` at most; raises what `decompress` raises.
 
-    But a piece of snappy comes whole: it can't grow to more than `SNAPPY_GROWTH_MAX` times its size. What is not
-    compressed comes as views.
+    Only a piece of snappy is one chunk of any size: it can't grow to more than `SNAPPY_GROWTH_MAX` times its size.
+    Chunks of uncompressed data are views of it.
     """
     total = 0
     try:
@@ -217,7 +217,7 @@ _CHUNKS_OF: Mapping[Codec, Callable[[Buffer, int], Iterator[Buffer]]] = {
 
 
 def recompressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None = None) -> bytes:
-    """Returns the batch with this header, of whose records `body` are the bytes, in another codec."""
+    """Returns the batch with this header and these decompressed records, compressed in another codec."""
     block = compress(codec, body, level)
     out = bytearray(HEADER_BYTES + len(block))
     whole = header._replace(

@@ -39,7 +39,7 @@ VERSION = 0
 
 
 class ControlType(IntEnum):
-    """How a marker says that a transaction ended."""
+    """The types of control records: transaction markers, by how the transaction ended."""
 
     ABORT = 0
     COMMIT = 1
@@ -49,14 +49,14 @@ _CONTROL_TYPES = {int(each): each for each in ControlType}
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of one producer's transaction in one partition, and which coordinator says so."""
+    """A transaction marker: how a producer's transaction ended in a partition, and the coordinator's epoch."""
 
     control_type: ControlType
     coordinator_epoch: int
 
 
 def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> bytes:
-    """Returns the control batch of a marker; the log gives it offset and leader epoch."""
+    """Returns a marker as a control batch, to which the log gives an offset and a leader epoch."""
     record = NewRecord(
         key=KEY.pack(VERSION, marker.control_type),
         value=VALUE.pack(VERSION, marker.coordinator_epoch),
@@ -69,8 +69,8 @@ def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_ep
 def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarker | None:
     """Returns the marker in a control batch, of which `batch` is exactly the bytes; its CRC is not checked.
 
-    None where compaction has taken it, or where it is of another type. Raises CorruptRecordError for what can't be
-    read, InvalidRecordError for a batch without the control flag or of several records.
+    None where compaction has removed the marker, or the control record is of another type. Raises CorruptRecordError
+    for unreadable bytes, InvalidRecordError for a batch without the control flag or of several records.
     """
     if not header.is_control:
         raise InvalidRecordError(f"batch at offset {header.base_offset} is no control batch")
@@ -101,18 +101,18 @@ def _fields(form: struct.Struct, data: bytes | None, offset: int) -> tuple[int, 
 
 
 class AbortedTransactions:
-    """Says of each batch of one fetch, in order, whether its transaction was aborted."""
+    """Finds the batches of aborted transactions among the batches of one fetch, passed in order."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None:
-        """Takes (producer id, first offset) as the answer names them, in any order."""
+        """Takes the (producer id, first offset) that a Fetch response names for a partition, in any order."""
         self._coming = deque(sorted(aborted, key=lambda transaction: transaction[1]))
         self._aborting: set[int] = set()
 
     def has_aborted(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Returns whether to pass over the batch, of which `batch` is exactly the bytes; False for a marker.
+        """Returns whether the batch's records belong to an aborted transaction; False for a marker.
 
-        It must be asked for every batch, also for those that are of no interest. Raises RecordError for a marker that
-        can't be read.
+        `batch` is exactly the bytes of the batch. Must be called for every batch in order, also for those of no
+        interest. Raises RecordError for a marker that can't be read.
         """
         while self._coming and self._coming[0][1] <= header.last_offset:
             self._aborting.add(self._coming.popleft()[0])

@@ -105,7 +105,7 @@ def _down_converted(header: BatchHeader, batch: memoryview, magic: int, from_off
 
 @dataclass(slots=True)
 class _Group:
-    """Records that become one batch."""
+    """Records of consecutive messages that are to become one v2 batch."""
 
     codec: Codec
     is_log_append_time: bool
@@ -113,7 +113,7 @@ class _Group:
     size_bytes: int
 
     def takes(self, other: _Group, batch_bytes: int) -> bool:
-        """Returns whether the other's records may follow in the same batch."""
+        """Returns whether the records of `other` may be appended to this group's, in one batch."""
         first, last = self.records[0], other.records[-1]
         return (
             self.codec is other.codec is Codec.NONE

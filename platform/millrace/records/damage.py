@@ -38,9 +38,9 @@ from millrace.records.message_set import decode_message_set
 
 
 class Rules(NamedTuple):
-    """What a batch has to pass besides its CRC; each raises RecordError.
+    """The checks that batches have to pass besides their CRC; each raises RecordError.
 
-    `decode` takes the bytes of a batch, and `check_gap` offsets that no batch has, with batches before and behind.
+    `decode` gets the bytes of a batch, `check_gap` the offsets that are missing between two batches.
     """
 
     decode: Callable[[memoryview], object]
@@ -48,7 +48,7 @@ class Rules(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A batch that can be read, or a message of an older format: its size, and its offsets."""
+    """An intact batch, or message of v0 or v1: its size, and the offsets from `base_offset` below `next_offset`."""
 
     size_bytes: int
     base_offset: int
@@ -56,15 +56,15 @@ class Entry(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many offsets it has."""
+        """How many offsets the batch has."""
         return self.next_offset - self.base_offset
 
 
 class Intact(NamedTuple):
-    """How far bytes can be read: the position, the offset, and the error there; None where they just end.
+    """How far bytes can be read: the position and the offset there, and the error, None if the bytes just end.
 
-    `is_gap` says that offsets before the batch there are none of its own, and not gone; `is_settled` is False where
-    what was read before may be wrong instead.
+    `is_gap` says that the error is a gap before the batch there, whose offsets `check_gap` refused; `is_settled` is
+    False where not that batch but the one before may be the wrong one.
     """
 
     end: int
@@ -75,7 +75,7 @@ class Intact(NamedTuple):
 
 
 def intact(records: bytes, asked_offset: int, rules: Rules, *, goes_on: bool = False) -> Intact:
-    """Returns how far an answer can be read from the asked offset on; `goes_on` is as in `intervals.rising`."""
+    """Returns how far the bytes of a fetch from `asked_offset` can be read; `goes_on` is as in `intervals.rising`."""
     view, position, expected, least = memoryview(records), 0, asked_offset, asked_offset if goes_on else 0
     is_gap = False
     try:
@@ -96,9 +96,10 @@ def intact(records: bytes, asked_offset: int, rules: Rules, *, goes_on: bool = F
 
 
 def resumed(records: bytes, from_offset: int, rules: Rules) -> tuple[int, int] | None:
-    """Returns where bytes that begin with a damaged batch can be read again, and the base offset there.
+    """Returns the position of the next intact batch in bytes that begin with a damaged one, and its base offset.
 
-    None where they don't tell. The base offset comes after `from_offset`; more batches may be damaged up to there.
+    None where no position is certain. Several batches may be damaged before it; the base offset is above
+    `from_offset`.
     """
     view = memoryview(records)
     first = _readable(view, 0, rules)
@@ -110,13 +111,13 @@ def resumed(records: bytes, from_offset: int, rules: Rules) -> tuple[int, int] |
 
 
 def has_transactional(records: bytes) -> bool:
-    """Returns whether some batches are of transactions."""
+    """Returns whether any of the batches is transactional."""
     view = memoryview(records)
     return any(is_transactional(view[at:]) for at in chain((0,), _ends_by_length(view, 0)))
 
 
 def has_unread_end(records: bytes, max_bytes: int) -> bool:
-    """Returns whether an answer ends within a batch, though it was not cut there for its size."""
+    """Returns whether a fetch's bytes end within a batch though they are fewer than `max_bytes`."""
     view, position = memoryview(records), 0
     while len(view) - position >= LOG_OVERHEAD_BYTES:
         size_bytes = _size(view, position)
@@ -131,7 +132,7 @@ def _size(view: memoryview, position: int) -> int:
 
 
 def _entry(view: memoryview, position: int, rules: Rules) -> Entry | None:
-    """Returns what lies at a position; None at the end, and where the last one is cut short. Raises RecordError."""
+    """Returns the batch or message at a position; None if it is incomplete or absent. Raises RecordError for damage."""
     left = len(view) - position
     if left <= MAGIC_POSITION or (view[position + MAGIC_POSITION] == MAGIC_V2 and left < HEADER_BYTES):
         return None
@@ -174,27 +175,27 @@ def _overlaps(entry: Entry, expected: int) -> CorruptRecordError:
 
 
 def _fits_before(view: memoryview, entry: Entry, expected: int, rules: Rules) -> bool:
-    """Returns whether the batch that begins the bytes has as many offsets as are expected before the next one."""
+    """Returns whether the first batch has just as many offsets as lie between `expected` and the second batch."""
     following = _readable(view, entry.size_bytes, rules)
     return following is not None and following.base_offset - expected == entry.offsets
 
 
 def _leads_on(first: Entry | None, following: Entry, from_offset: int) -> bool:
-    """Returns whether a batch may come behind one that is damaged, or that lies where it can be read."""
+    """Returns whether a batch's base offset fits after the damaged first one; `first` is None if that is unreadable."""
     if first is not None and following.base_offset < first.next_offset:
         return following.base_offset - from_offset == first.offsets
     return following.base_offset > from_offset
 
 
 def _check_neighbour(view: memoryview, position: int, entry: Entry, expected: int, rules: Rules) -> None:
-    """Raises CorruptRecordError for a batch behind a gap in which the next batch begins."""
+    """Raises CorruptRecordError if the next batch begins in the gap before this one, or within this one's offsets."""
     following = _readable(view, position + entry.size_bytes, rules)
     if following is not None and expected <= following.base_offset < entry.next_offset:
         raise _overlaps(following, entry.next_offset)
 
 
 def _proven_ends(view: memoryview) -> Iterator[int]:
-    """Yields where a batch may end: the first one, and damaged ones behind it."""
+    """Yields positions at which the first batch, or a damaged one behind it, may end."""
     last = 0
     for last in _ends_by_length(view, 0):
         yield last
@@ -205,7 +206,7 @@ def _proven_ends(view: memoryview) -> Iterator[int]:
 
 
 def _ends_by_length(view: memoryview, position: int) -> Iterator[int]:
-    """Yields where batches end by their lengths, as long as these can be, and the bytes go on behind them."""
+    """Yields the positions at which batches end by their length fields, until one is impossible or the bytes end."""
     while len(view) - position > MAGIC_POSITION:
         size_bytes = _size(view, position)
         if not MAGIC_POSITION < size_bytes < len(view) - position:
@@ -215,7 +216,7 @@ def _ends_by_length(view: memoryview, position: int) -> Iterator[int]:
 
 
 def _ends_by_crc(view: memoryview, start: int) -> Iterator[int]:
-    """Yields where the CRC of the batch at `start` holds, and another batch may begin."""
+    """Yields positions up to which the CRC of the batch at `start` matches, and at which a batch may begin."""
     if len(view) - start < HEADER_BYTES:
         return
     data, crc, done = bytes(view), 0, start + ATTRIBUTES_POSITION

@@ -20,9 +20,9 @@ OFFSET = struct.Struct(">q")
 
 
 def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yields (magic, bytes) of neighbours in one format: MAGIC_V2 for batches, MAGIC_V1 for messages of v0 or v1.
+    """Yields runs of the same format as (magic, bytes): MAGIC_V2 for batches, MAGIC_V1 for messages of v0 and v1.
 
-    A tail that is cut short, or of no known format, belongs to the last run; the decoder of the run judges it.
+    An incomplete or unknown entry at the end belongs to the last run, for the decoder of the run to judge.
     """
     view = memoryview(buffer)
     begin = position = 0
@@ -42,7 +42,7 @@ def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def first_offset(run: Buffer) -> int:
-    """Returns the offset that the first batch or message of a run states."""
+    """Returns the offset field of the first batch or message of a run."""
     return int(OFFSET.unpack_from(run)[0])
 
 

@@ -20,7 +20,7 @@ from millrace.records.formats import message_offsets, runs
 
 
 class Interval(NamedTuple):
-    """Names all offsets from `from_offset` to the one before `until_offset`."""
+    """All offsets from `from_offset` up to, not including, `until_offset`."""
 
     from_offset: int
     until_offset: int
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How far the whole batches of an answer go, and the leader epoch of the last one."""
+    """The offset after the last whole batch of a fetch, and the leader epoch of that batch."""
 
     next_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -39,14 +39,14 @@ class Extent(NamedTuple):
 def rising(
     batches: Iterable[tuple[int, BatchHeader]], asked_offset: int, *, goes_on: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields what `walk` does.
+    """Yields (position, header) of batches, and checks that their offsets rise.
 
-    Raises CorruptRecordError for a batch that ends before it can, or begins before the last end.
+    Raises CorruptRecordError for a batch that begins below the end of the one before, or ends below `asked_offset`.
 
     Args:
-        batches: The batches of one answer.
-        asked_offset: The offset that was asked for, which the first batch has, or comes after.
-        goes_on: Whether a batch that was read before ends there, so that the first one can't begin below it.
+        batches: The batches of one fetch, as `walk` yields them.
+        asked_offset: The offset that was fetched from; the first batch may begin below it.
+        goes_on: Whether a batch that was read before ends at `asked_offset`, so that none may begin below it.
     """
     least_base_offset, end_offset = asked_offset if goes_on else 0, asked_offset
     for position, header in batches:
@@ -65,10 +65,10 @@ def _does_not_rise(position: int, header: BatchHeader, end_offset: int) -> Corru
 
 
 def extent(records: Buffer, asked_offset: int, *, goes_on: bool = False) -> Extent:
-    """Returns how far an answer goes; `asked_offset` for one without a whole batch. `goes_on` is as in `rising`.
+    """Returns how far the bytes of a fetch go: to `asked_offset` without a whole batch. `goes_on` is as in `rising`.
 
     Raises:
-        CorruptRecordError: Its batches, or messages, do not rise from the asked offset on.
+        CorruptRecordError: The offsets of batches or messages do not rise from `asked_offset` on.
     """
     found = Extent(asked_offset)
     for magic, run in runs(records):
@@ -78,7 +78,7 @@ def extent(records: Buffer, asked_offset: int, *, goes_on: bool = False) -> Exte
 
 
 def _extent_of_batches(run: memoryview, before: Extent, goes_on: bool) -> Extent:
-    """Does what `rising` says, without its cost for each of many small batches."""
+    """Returns the extent after more batches; checks them as `rising` does, but faster for many small ones."""
     end_offset, leader_epoch = before
     least_base_offset = end_offset if goes_on else 0
     for position, header in walk(run):

@@ -31,7 +31,7 @@ MIN_BODY_BYTES = 1 + CRC.size
 
 
 class LegacyMessage(NamedTuple):
-    """A body: a payload of an application, or a wrapper around several."""
+    """A message of Kafka 0.7: an application's payload or, with a codec, a wrapper around compressed messages."""
 
     magic: int
     codec: Codec
@@ -39,7 +39,7 @@ class LegacyMessage(NamedTuple):
 
 
 def read_body(body: Buffer) -> LegacyMessage:
-    """Returns the message of exactly these bytes, its CRC checked.
+    """Returns the message in a body (exactly its bytes, without the length before), its CRC checked.
 
     Raises CorruptRecordError, UnsupportedMagicError or UnsupportedCodecError.
     """
@@ -61,9 +61,9 @@ def read_body(body: Buffer) -> LegacyMessage:
 
 
 def payloads_of(message: LegacyMessage, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[bytes]:
-    """Returns the payload of a message, or those in a wrapper.
+    """Yields the payload of a message, or the payloads in a wrapper.
 
-    Raises RecordError for what can't be read, RecordTooLargeError for a wrapper of more than `limit_bytes`.
+    Raises RecordError for damage, RecordTooLargeError for a wrapper that holds more than `limit_bytes`.
     """
     if message.codec is Codec.NONE:
         yield message.payload
@@ -90,7 +90,7 @@ def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
 
 
 def legacy_codec(codec_id: int) -> Codec:
-    """Returns the codec of a number; raises UnsupportedCodecError for one that 0.7 does not have."""
+    """Returns the codec with an id; raises UnsupportedCodecError for one that Kafka 0.7 does not have."""
     if codec_id > Codec.SNAPPY:
         raise UnsupportedCodecError(f"compression codec {codec_id} is not one of 0.7")
     return codec_of(codec_id)

@@ -57,7 +57,7 @@ LZ4_CONTENT_SIZE_BYTES = 8
 
 
 def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
-    """Returns one block as clients of that message format read it; raises UnsupportedCodecError for zstd."""
+    """Returns the data compressed as message format `magic` (0 or 1) has it; raises UnsupportedCodecError for zstd."""
     match codec:
         case Codec.SNAPPY:
             return _xerial(memoryview(data))
@@ -71,7 +71,7 @@ def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
 
 
 def decompress_block(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Returns the bytes of one block, at most `limit_bytes` of them; raises what `decompress` raises."""
+    """Returns a decompressed block of a v0 or v1 message; raises what `decompress` raises."""
     match codec:
         case Codec.LZ4:
             return decompress(codec, _mended(bytes(data)), limit_bytes)
@@ -90,7 +90,7 @@ def _xerial(data: memoryview) -> bytes:
 
 
 def _mended(frame: bytes) -> bytes:
-    """Returns the frame with the checksum that LZ4 asks for if it has the broken one; anything else as it is."""
+    """Returns an LZ4 frame with the correct header checksum if it has the wrong one; else as it is."""
     position = _checksum_position(frame)
     if position >= len(frame) or frame[position] != _broken_checksum(frame):
         return frame
@@ -128,7 +128,7 @@ MIN_MESSAGE_BYTES = START.size + 2 * LENGTH.size
 
 
 class Message(NamedTuple):
-    """One entry of a set as it lies there: a record, or a wrapper around several."""
+    """One v0 or v1 message: a record or, with a codec, a wrapper around several compressed ones."""
 
     offset: int
     magic: int
@@ -150,7 +150,7 @@ class Message(NamedTuple):
 
 
 def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
-    """Yields (position, message) of each whole entry, its CRC checked; a tail that is cut short ends the walk.
+    """Yields (position, message) of each whole message, its CRC checked; ends before one that is incomplete.
 
     Raises CorruptRecordError or UnsupportedMagicError for another format.
     """
@@ -159,7 +159,7 @@ def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
 
 
 def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yields (position, bytes) of each whole entry as `walk_messages` does, but unread."""
+    """Yields (position, bytes) of each whole message, without checks other than of its length."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position >= ENTRY.size:
@@ -174,7 +174,7 @@ def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def has_wrapper(buffer: Buffer) -> bool:
-    """Returns whether an entry has a codec; nothing is read of those behind one that can't be walked over."""
+    """Returns whether a message has a codec; stops at one with an impossible length."""
     try:
         return any(entry[ATTRIBUTES_POSITION] & CODEC_MASK for _, entry in walk_entries(buffer))
     except CorruptRecordError:
@@ -184,10 +184,9 @@ def has_wrapper(buffer: Buffer) -> bool:
 def open_messages(
     buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> Iterator[tuple[Message, list[Record]]]:
-    """Yields each whole entry with its record or, for a wrapper, its records.
+    """Yields each whole message with its one record or, for a wrapper, its records.
 
-    Raises RecordError for what can't be read, RecordTooLargeError as soon as all wrappers together hold more than
-    `limit_bytes`.
+    Raises RecordError for damage, RecordTooLargeError once all wrappers together hold more than `limit_bytes`.
     """
     left_bytes = limit_bytes
     for _, message in walk_messages(buffer):
@@ -200,17 +199,14 @@ def open_messages(
 
 
 def unwrap(wrapper: Message, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Returns the message set in a wrapper, at most `limit_bytes` of it; raises what `decompress` raises."""
+    """Returns the decompressed message set in a wrapper; raises what `decompress` raises."""
     if wrapper.value is None:
         raise CorruptRecordError(f"wrapper at offset {wrapper.offset} has no value")
     return decompress_block(wrapper.codec, wrapper.value, limit_bytes)
 
 
 def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """Returns the records of every whole entry; raises what `open_messages` raises.
-
-    In v0 no record has a timestamp.
-    """
+    """Yields the records of all whole messages, without timestamps in v0; raises what `open_messages` raises."""
     for _, records in open_messages(buffer, limit_bytes):
         yield from records
 
@@ -218,10 +214,10 @@ def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYT
 def encode_message_set(
     records: Iterable[Record], *, magic: int, codec: Codec = Codec.NONE, log_append_time: bool = False
 ) -> bytes:
-    """Returns a set of at least one record: an entry for each, or one wrapper if there is a codec.
+    """Returns records, at least one, as a message set: a message for each or, with a codec, one wrapper.
 
-    What the format has no place for is left out: headers, and in v0 timestamps. Raises InvalidRecordError for numbers
-    beyond their fields, UnsupportedCodecError for zstd.
+    Headers, and in v0 timestamps, are left out. Raises InvalidRecordError for numbers that don't fit their fields,
+    UnsupportedCodecError for zstd.
     """
     time_flag = TIMESTAMP_TYPE_FLAG if log_append_time and magic == MAGIC_V1 else 0
     is_relative = codec is not Codec.NONE and magic == MAGIC_V1
@@ -241,7 +237,7 @@ def encode_message_set(
 
 
 def read_message(entry: memoryview, position: int = 0) -> Message:
-    """Returns the message of exactly one entry, its CRC checked; errors are those of `walk_messages`, at `position`."""
+    """Returns the message of exactly these bytes, its CRC checked; raises what `walk_messages` does, for `position`."""
     offset, _ = ENTRY.unpack_from(entry)
     message = entry[ENTRY.size :]
     crc, magic, attributes = START.unpack_from(message)
@@ -280,7 +276,7 @@ def _integer(form: struct.Struct, message: memoryview, at: int) -> int:
 
 
 def inner_records(wrapper: Message, block: Buffer) -> list[Record]:
-    """Returns the records of a wrapper, of which `block` is what `unwrap` returns; raises RecordError for damage."""
+    """Returns a wrapper's records from `block`, what `unwrap` returns for it; raises RecordError for damage."""
     messages = [message for _, message in walk_messages(block)]
     rest_bytes = len(block) - sum(message.size_bytes for message in messages)
     if not messages or rest_bytes:

@@ -48,7 +48,7 @@ RawHeader = tuple[bytes | None, bytes | None]
 
 
 class Record(NamedTuple):
-    """One record as an application sees it."""
+    """One record of a log, decoded."""
 
     offset: int
     timestamp_ms: int
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """One record on its way into a log; the broker gives the offset, a producer the time if it has none."""
+    """One record to be appended; the broker gives it an offset, and the producer the time if it has none."""
 
     value: bytes | None
     key: bytes | None = None
@@ -67,7 +67,7 @@ class NewRecord(NamedTuple):
 
 
 class BatchProducer(NamedTuple):
-    """Who sends a batch, and as which of its batches (KIP-98); the default means no idempotent producer."""
+    """The producer id, epoch and first sequence number of a batch (KIP-98); by default no idempotent producer's."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -94,10 +94,10 @@ def encode_batch(
 
 
 def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
-    """Returns a batch of these records, perhaps none, with the place, offsets, producer and attributes of the header.
+    """Returns a batch of these records, perhaps none, with the offsets, producer and attributes of the header.
 
-    Length, record count, CRC and times are computed; but a delete horizon stays, as does the largest timestamp of a
-    batch of log append time or without records. Raises InvalidRecordError for records that the header can't hold.
+    Length, record count, CRC and timestamps are computed; but a delete horizon stays, and so does the largest
+    timestamp with log append time or without records. Raises InvalidRecordError for records outside of the offsets.
     """
     placed = tuple((record.offset - header.base_offset, record) for record in records)
     for delta, record in placed:
@@ -138,7 +138,7 @@ def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
 
 
 def records_of(header: BatchHeader, body: Buffer) -> list[Record]:
-    """Returns all that `decode_body` yields: by the compiled kernel where there is one, at many times the rate."""
+    """Returns what `decode_body` yields as a list; much faster, if the record kernel is compiled."""
     if native is None:
         return list(decode_body(header, bytes(body)))
     return native.read_records(kernel_batch(header, body), Record)
@@ -154,14 +154,18 @@ def read_records(batch: memoryview) -> list[Record]:
 
 
 def kernel_batch(header: BatchHeader, body: Buffer) -> tuple[Buffer, int, int, int, int, bool]:
-    """Returns a batch as the compiled kernel takes it."""
+    """Returns the arguments for a batch that decoders of the record kernel take.
+
+    These are the records' bytes, base offset, last offset delta, timestamp, record count, and whether the timestamp
+    is that of all records.
+    """
     same_timestamp = header.is_log_append_time
     timestamp = header.max_timestamp if same_timestamp else header.base_timestamp
     return body, header.base_offset, header.last_offset_delta, timestamp, header.record_count, same_timestamp
 
 
 def encode_bodies(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
-    """Returns the bytes of records, each with its offset delta: by the compiled kernel where there is one."""
+    """Returns the encoded records, given as (offset delta, record); uses the record kernel if it is compiled."""
     if native is None:
         return encode_bodies_plainly(placed, base_timestamp)
     return native.write_records(
@@ -173,7 +177,7 @@ def encode_bodies(placed: Iterable[tuple[int, NewRecord | Record]], base_timesta
 
 
 def encode_bodies_plainly(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
-    """Returns what `encode_bodies` does, by Python alone."""
+    """Returns what `encode_bodies` does, without the record kernel."""
     return b"".join(_encode_record(record, delta, base_timestamp) for delta, record in placed)
 
 
@@ -268,5 +272,5 @@ def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[RawHe
 
 
 def readable_key(key: bytes | None) -> str:
-    """Returns a header's key as it is shown; what is no UTF-8 is replaced, and null is the empty key."""
+    """Returns a header's key as text; bytes that are no UTF-8 become U+FFFD, and null becomes ""."""
     return "" if key is None else key.decode(errors="replace")

@@ -36,7 +36,7 @@ Steps = Generator[None, None, None]
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of each record: a key, and a time in a range; -1, which is no time, may always be."""
+    """A topic's rules for each record: whether it needs a key, and the range of its timestamp; -1 is always valid."""
 
     needs_keys: bool = False
     earliest: int = MIN_LONG
@@ -47,30 +47,28 @@ NO_RULES = RecordRules()
 
 
 class RecordCheck(Protocol):
-    """The check of one batch's records."""
+    """The check of one batch's records, to which `feed` passes their decompressed bytes in chunks."""
 
     def feed(self, chunk: Buffer, /) -> None:
-        """Goes through the next bytes. Raises InvalidRecordError."""
+        """Checks the next chunk of the records' bytes. Raises InvalidRecordError."""
 
     def end(self) -> tuple[int, Refused]:
-        """Returns the largest time, and the index of each refused record with its time, or None if it has no key.
+        """Returns the largest timestamp, -1 at least, and (index, timestamp) of refused records, 10,000 at most.
 
-        The time is -1 at least; at most 10,000 records are named. Raises InvalidRecordError where bytes are missing.
+        The timestamp is None for a record without a key. Raises InvalidRecordError where bytes are missing.
         """
 
 
 def new_record_check(header: BatchHeader, rules: RecordRules = NO_RULES) -> RecordCheck:
-    """Returns a check of a batch's records, by the compiled kernel where there is one."""
+    """Returns a check of a batch's records, made by the record kernel if it is compiled."""
     made = PlainRecordCheck if native is None else native.RecordCheck
     return made(header.record_count, header.base_timestamp, *rules)
 
 
 def check_in_place(batches: Buffer, position: int, header: BatchHeader) -> int:
-    """Returns the largest time of a batch without a codec, of whose records nothing more is asked.
+    """Checks the form of an uncompressed batch's records, and returns their largest timestamp.
 
-    Raises InvalidRecordError.
-
-    The batch's bytes from `position` on are there.
+    The batch's bytes are at `position`. Raises InvalidRecordError.
     """
     begin, end = position + HEADER_BYTES, position + header.size_bytes
     if native is not None:
@@ -88,7 +86,7 @@ False says nothing: where the kernel has no CRC-32C for this processor, it is fa
 
 
 class PlainRecordCheck:
-    """The check by Python alone."""
+    """The check without the record kernel."""
 
     def __init__(self, record_count: int, base_timestamp: int, needs_keys: bool, earliest: int, latest: int) -> None:
         self._record_count = record_count
@@ -104,7 +102,7 @@ class PlainRecordCheck:
         next(self._steps)
 
     def feed(self, chunk: Buffer, /) -> None:
-        """Goes through the next bytes. Raises InvalidRecordError."""
+        """Checks the next chunk of the records' bytes. Raises InvalidRecordError."""
         self._before += len(self._data)
         self._data, self._at = bytes(chunk), 0
         if self._data:
@@ -186,9 +184,9 @@ class PlainRecordCheck:
         return (zigzag >> 1) ^ -(zigzag & 1)
 
     def _skip_plain_records(self) -> None:
-        """Goes past records as nearly all are: whole in the chunk, without headers, and not refused.
+        """Skips records of the usual form (whole in the chunk, without headers, not refused) quickly.
 
-        Any other is left to `_read_record`, which knows what is wrong.
+        Stops at any other record, which `_read_record` then checks in detail.
         """
         data, at = self._data, self._at
         try:

@@ -23,13 +23,13 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class _Named(IntEnum):
-    """Numbers of the protocol with names in two forms: `TRANSACTIONAL_ID` and `TransactionalId`."""
+    """A number of the protocol whose name has two forms: `TRANSACTIONAL_ID`, and `TransactionalId` in ZooKeeper."""
 
     __hash__ = int.__hash__  # decisions look entries up: an enumeration's own hash takes many times as long
 
     @property
     def pascal(self) -> str:
-        """The name as ZooKeeper has it."""
+        """The name in the form of ZooKeeper's nodes, such as `TransactionalId`."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @classmethod
@@ -56,7 +56,7 @@ class ResourceType(_Named):
 
 
 class PatternType(_Named):
-    """How a resource's name is meant; ANY and MATCH are for filters."""
+    """Whether an entry's resource name is a whole name or a prefix; ANY and MATCH occur in filters alone."""
 
     UNKNOWN = 0
     ANY = 1
@@ -86,7 +86,7 @@ class AclOperation(_Named):
 
 
 class PermissionType(_Named):
-    """Whether an entry allows or denies; ANY is for filters."""
+    """Whether an entry allows or denies its operation; ANY occurs in filters alone."""
 
     UNKNOWN = 0
     ANY = 1
@@ -95,7 +95,7 @@ class PermissionType(_Named):
 
 
 class ResourcePattern(NamedTuple):
-    """A resource, or, where it is PREFIXED, all resources whose names begin with `name`."""
+    """The resource with this name or, with PREFIXED, all resources whose names begin with `name`."""
 
     resource_type: ResourceType
     name: str
@@ -112,7 +112,7 @@ class Acl(NamedTuple):
 
 
 class AclBinding(NamedTuple):
-    """An entry on a resource."""
+    """An access control entry, and the resources to which it applies."""
 
     pattern: ResourcePattern
     acl: Acl
@@ -122,7 +122,7 @@ Acls = Mapping[ResourcePattern, frozenset[Acl]]
 
 
 class AclFilter(NamedTuple):
-    """Selects bindings; None, and ANY, leave a field open."""
+    """Selects bindings by their fields; None and ANY match every value."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -133,7 +133,7 @@ class AclFilter(NamedTuple):
     permission: PermissionType = PermissionType.ANY
 
     def finds_resource(self, pattern: ResourcePattern) -> bool:
-        """Returns whether the filter finds a resource."""
+        """Returns whether the filter matches the resource pattern of a binding."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -147,7 +147,7 @@ class AclFilter(NamedTuple):
         return pattern.name == WILDCARD
 
     def finds_acl(self, acl: Acl) -> bool:
-        """Returns whether the filter finds an entry, whatever resource the entry is on."""
+        """Returns whether the filter matches an entry, apart from its resource."""
         return (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
@@ -156,7 +156,7 @@ class AclFilter(NamedTuple):
         )
 
     def named_resources(self) -> tuple[ResourcePattern, ...]:
-        """Returns the only resources that the filter can find, if it names them; none if it has to search."""
+        """Returns the only patterns that the filter can match, for a lookup; () if all have to be searched."""
         if self.resource_type is ResourceType.ANY or self.name is None or self.pattern_type is PatternType.MATCH:
             return ()
         if self.pattern_type is PatternType.ANY:
@@ -166,7 +166,7 @@ class AclFilter(NamedTuple):
         return tuple(ResourcePattern(self.resource_type, self.name, one) for one in types)
 
     def found(self, acls: Acls) -> Iterator[AclBinding]:
-        """Yields the bindings that the filter finds, those of one resource together."""
+        """Yields the bindings that the filter matches, those of one resource together."""
         for pattern, entries in acls.items():
             if self.finds_resource(pattern):
                 for acl in sorted(entries):

@@ -29,14 +29,14 @@ SERVER_LASTS = timedelta(days=825)
 
 
 class Authority(NamedTuple):
-    """The key and the certificate of an authority."""
+    """A certificate authority for tests and development: its key and its certificate."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
     @classmethod
     def new(cls, now_ms: int) -> Self:
-        """Returns an authority with a new key, which no client trusts yet."""
+        """Returns an authority with a new key and a certificate that it signed itself."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name.from_rfc4514_string(f"CN={NAME}")
         usage = x509.KeyUsage(
@@ -54,7 +54,7 @@ class Authority(NamedTuple):
 
     @classmethod
     def from_pem(cls, text: str) -> Self:
-        """Returns the authority whose `key_store` this text is; raises InvalidConfigError where it can't be read."""
+        """Returns the authority with this key and certificate (`key_store`, PEM); raises InvalidConfigError."""
         try:
             key = load_pem_private_key(text.encode(), None)
             certificate = x509.load_pem_x509_certificate(text.encode())
@@ -75,7 +75,7 @@ class Authority(NamedTuple):
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, hosts: Iterable[str], now_ms: int) -> str:
-        """Returns the key store of a server that is reached by these names and addresses."""
+        """Returns a new key and certificate, as PEM, for a server that has these host names and IP addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [_general_name(one) for one in dict.fromkeys(hosts)]
         certificate = (

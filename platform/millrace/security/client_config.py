@@ -33,13 +33,13 @@ VARIABLE_PREFIX = "MILLRACE_"
 
 @dataclass(frozen=True, slots=True)
 class SecuritySource:
-    """Where to read a client's security. It may be sent and shown, since its options hold no secrets."""
+    """Where a process reads a client's security from; may be pickled and logged, as the options have no secrets."""
 
     client_config: str | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     def read(self) -> ClientSecurity:
-        """Returns the security by this process's files and environment; raises what `read_client_security` raises."""
+        """Returns the security, read from this process's files and environment, as `read_client_security` does."""
         return read_client_security(self.client_config, dict(self.options))
 
 
@@ -48,9 +48,9 @@ def read_client_security(
     options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ClientSecurity:
-    """Returns the security that file, environment and options ask for together.
+    """Returns the security that a file, the environment and options set together.
 
-    Raises InvalidConfigError, which names the place.
+    Raises InvalidConfigError, which says where the wrong property was found.
 
     Args:
         client_config: the path of a file, or `env:NAME`; None or "" for the file that MILLRACE_CLIENT_CONFIG names.
@@ -70,12 +70,12 @@ def read_client_security(
 
 
 def properties_of_file(client_config: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the properties of security in a file, as they are written."""
+    """Returns the security properties in a file, with their values as text."""
     return {name: value for name, (value, _) in _of_file(client_config, environment).items()}
 
 
 def properties_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Returns the properties of security in the environment: the variable of each, and its value."""
+    """Returns the security properties in the environment, as {property: (variable, value)}."""
     named = {one: one.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".") for one in environment}
     return {
         name: (variable, environment[variable])
@@ -123,7 +123,7 @@ WAY_ON = (
 
 
 def admin_token(environment: Mapping[str, str]) -> str:
-    """Returns the token that the environment gives, "" where it gives none; a file is read each time.
+    """Returns the admin endpoint's token from the environment, or from the file that it names; "" for none.
 
     Raises:
         InvalidConfigError: The file can't be read.

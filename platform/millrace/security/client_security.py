@@ -88,7 +88,7 @@ PREFIXES = ("security.", "ssl.", "sasl.")
 
 
 class PropertyError(InvalidConfigError):
-    """A property that can't be used; `name` is the property."""
+    """A security property with a wrong value, or that is missing; `name` is the property's."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -96,16 +96,14 @@ class PropertyError(InvalidConfigError):
 
 
 def is_of_security(name: str) -> bool:
-    """Returns whether a property's name has a prefix of security, whether or not the property is known."""
+    """Returns whether a property's name begins like those of security (`ssl.`, `sasl.` …), known or not."""
     return name.startswith(PREFIXES)
 
 
 def canonical(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties of security under Kafka's own names, checked.
+    """Returns the security properties, checked, under Kafka's names for those of librdkafka.
 
-    Raises PropertyError, which names the one that is wrong.
-
-    It checks that the files of certificates and keys can be read, and does not parse them.
+    Files of certificates and keys must be readable, and are not parsed. Raises PropertyError, which names a property.
     """
     given = {name: value.strip() for name, value in properties.items() if is_of_security(name)}
     for name, value in given.items():
@@ -196,7 +194,7 @@ def _contradictions() -> Iterator[tuple[str, str]]:
 
 
 def _take_pem_files(given: dict[str, str]) -> None:
-    """Rewrites librdkafka's values as Kafka's: the text of its two PEM files, and "" for the identification `none`."""
+    """Rewrites librdkafka's properties as Kafka's: two PEM files as their text, and the identification `none` as ""."""
     if given.get(IDENTIFICATION, "").lower() == "none":
         given[IDENTIFICATION] = ""
     for name, to in ((CERTIFICATE_FILE, CHAIN), (KEY_FILE, KEY)):
@@ -228,12 +226,12 @@ def _check_sasl(given: dict[str, str]) -> None:
 
 
 def jaas_of(mechanism: str, username: str, password: str) -> str:
-    """Returns the value of `sasl.jaas.config` for a user of PLAIN or SCRAM."""
+    """Returns `MODULE required username="…" password="…";`, the `sasl.jaas.config` of a user of PLAIN or SCRAM."""
     return f"{login_module(mechanism)} required username={_quoted(username)} password={_quoted(password)};"
 
 
 def login_module(mechanism: str) -> str:
-    """Returns the name of the Java class that logs in by a mechanism."""
+    """Returns the name of the Java class by which `sasl.jaas.config` means a mechanism."""
     from millrace.security.sasl.mechanisms import LOGIN_MODULES  # noqa: PLC0415 -- loaded where SASL is used
 
     return LOGIN_MODULES[mechanism]
@@ -248,11 +246,11 @@ HIDDEN = "[hidden]"
 
 
 class ClientSecurity:
-    """The security of a client's connections. `PLAINTEXT` secures nothing.
+    """How a client's connections are secured; `ClientSecurity.PLAINTEXT` is no security.
 
     Attributes:
-        protocol: `security.protocol`.
-        context: What TLS needs; None where the protocol has no TLS.
+        protocol: The value of `security.protocol`.
+        context: The TLS context; None where the protocol has no TLS.
     """
 
     PLAINTEXT: ClassVar[ClientSecurity]
@@ -268,9 +266,9 @@ class ClientSecurity:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, origins: Mapping[str, str] | None = None) -> Self:
-        """Returns the security that the properties ask for; those that are not about security are ignored.
+        """Returns the security that the properties set; properties that are not about security are ignored.
 
-        InvalidConfigError names the property, and where it was found if `origins` says so.
+        Raises InvalidConfigError, which names the property and the place that `origins` has for the property.
         """
         found_at = origins or {}
         try:
@@ -284,20 +282,20 @@ class ClientSecurity:
 
     @property
     def mechanism(self) -> str:
-        """The mechanism of SASL by its name, or "" without SASL."""
+        """The name of the SASL mechanism; "" without SASL."""
         return self._properties.get(MECHANISM, "") if self.protocol.uses_sasl else ""
 
     def new_mechanism(self) -> ClientMechanism:
-        """Returns the client's side of one more authentication."""
+        """Returns a new `ClientMechanism` for one authentication."""
         from millrace.security.sasl.mechanisms import client_mechanism  # noqa: PLC0415 -- loaded where it is used
 
         return client_mechanism(self._properties)
 
     def secure(self, connected: socket.socket, host: str) -> socket.socket:
-        """Returns the socket over which to talk to a host: after the TLS handshake, or as it is.
+        """Returns a connected socket wrapped in TLS, after the handshake with the host; without TLS as it is.
 
-        Raises TlsError where the host does not prove its identity, or refuses this client; raises OSError where the
-        connection fails.
+        Raises TlsError where the host's certificate is not valid, or the host refuses this client; raises OSError
+        where the connection fails.
         """
         if self.context is None:
             return connected
@@ -329,7 +327,7 @@ ClientSecurity.PLAINTEXT = ClientSecurity({PROTOCOL: SecurityProtocol.PLAINTEXT.
 
 
 def _checked_context(properties: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Checks the mechanism's credentials, and returns what TLS needs; None where the protocol has no TLS."""
+    """Checks the properties of SASL, and returns the TLS context; None where the protocol has no TLS."""
     protocol = SecurityProtocol[properties[PROTOCOL]]
     if protocol.uses_sasl:
         _check_login(properties)

@@ -59,20 +59,20 @@ COLUMNS = 64
 
 
 class KeyAndChain(NamedTuple):
-    """A private key, and its certificate with those that lead to an authority."""
+    """A private key, its certificate, and the certificates of the chain to an authority."""
 
     key: PrivateKeyTypes
     chain: Sequence[x509.Certificate]
 
 
 def files_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the files that the properties name."""
+    """Returns the paths of the key store and the trust store that the properties name."""
     names = (f"{KEY_STORE}.location", f"{TRUST_STORE}.location")
     return tuple(value for name in names if (value := properties.get(name, "").strip()))
 
 
 def read_key_store(properties: Mapping[str, str]) -> KeyAndChain | None:
-    """Returns the key and its certificates; None where no property names them. Raises InvalidConfigError."""
+    """Returns the key and certificates of the properties' key store; None without one. Raises InvalidConfigError."""
     password = properties.get(KEY_PASSWORD) or None
     key, chain = f"{KEY_STORE}.key", f"{KEY_STORE}.certificate.chain"
     if properties.get(key) or properties.get(chain):
@@ -92,7 +92,7 @@ def read_key_store(properties: Mapping[str, str]) -> KeyAndChain | None:
 
 
 def read_trust_store(properties: Mapping[str, str]) -> Sequence[x509.Certificate] | None:
-    """Returns the trusted certificates; None where no property names them. Raises InvalidConfigError."""
+    """Returns the certificates of the properties' trust store; None without one. Raises InvalidConfigError."""
     name = f"{TRUST_STORE}.certificates"
     if properties.get(name):
         _check_is_pem(TRUST_STORE, properties, name)
@@ -111,7 +111,7 @@ def read_trust_store(properties: Mapping[str, str]) -> Sequence[x509.Certificate
 
 
 def pem_of(certificates: Sequence[x509.Certificate]) -> bytes:
-    """Returns certificates as one PEM."""
+    """Returns certificates as bytes in PEM format, one after the other."""
     return b"".join(one.public_bytes(Encoding.PEM) for one in certificates)
 
 
@@ -135,7 +135,7 @@ def _check_is_pem(store: str, properties: Mapping[str, str], given: str) -> None
 
 
 def _read(name: str, location: str) -> tuple[str, bytes]:
-    """Returns the name of the file for errors, and its content."""
+    """Returns `NAME=LOCATION`, for messages of errors, and the file's content; raises InvalidConfigError."""
     place = f"{name}={location}"
     try:
         return place, Path(location).read_bytes()
@@ -167,7 +167,7 @@ def _pkcs12(store: str, place: str, data: bytes, properties: Mapping[str, str]) 
 
 
 def _blocks(text: str) -> list[tuple[str, bytes]]:
-    """Returns (label, PEM) of each block, with the body on lines of the usual length."""
+    """Returns (label, bytes) of each PEM block in a text, rewrapped to lines of the usual length."""
     found = []
     for match in BLOCK.finditer(text):
         label, body = match["label"], match["body"]
@@ -203,7 +203,7 @@ def _key_and_chain(place: str, text: str, password: str | None) -> KeyAndChain:
 
 
 def _in_order(own: x509.Certificate, others: Sequence[x509.Certificate]) -> list[x509.Certificate]:
-    """Returns a certificate and those that lead from it to an authority."""
+    """Returns the chain from a certificate, by issuers among the others, toward an authority."""
     chain = [own]
     while (issuer := next((one for one in others if one.subject == chain[-1].issuer), None)) and issuer not in chain:
         chain.append(issuer)
@@ -218,7 +218,7 @@ NEWEST = {"TLS": "TLSv1.3", "TLSv1.2": "TLSv1.2", "TLSv1.3": "TLSv1.3"}
 
 
 def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the context of a listener. Raises InvalidConfigError, which names property and file."""
+    """Returns the TLS context of a listener. Raises InvalidConfigError, which names property and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_protocol(context, properties)
     material = read_key_store(properties)
@@ -237,7 +237,7 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the context of a client. Raises InvalidConfigError, which names property and file."""
+    """Returns the TLS context of a client. Raises InvalidConfigError, which names property and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_protocol(context, properties)
     algorithm = properties.get(IDENTIFICATION, "https").strip().lower()
@@ -285,7 +285,7 @@ def _enabled_versions(properties: Mapping[str, str]) -> list[str]:
 
 
 def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> bool:
-    """Has the context trust the authorities of the trust store; returns whether there is one."""
+    """Makes the context trust the certificates of the trust store; returns whether the properties have one."""
     trusted = read_trust_store(properties)
     if trusted is None:
         return False
@@ -315,7 +315,7 @@ USUAL = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def split_suites(text: str) -> tuple[Sequence[str], bool]:
-    """Returns OpenSSL's names of a list's suites of TLS 1.2, and whether the list has the suites of TLS 1.3.
+    """Returns OpenSSL's names of the TLS 1.2 suites in a list, and whether the list has the suites of TLS 1.3.
 
     Raises InvalidConfigError for a list with some, but not all, of the suites of TLS 1.3.
     """

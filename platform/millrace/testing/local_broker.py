@@ -47,7 +47,7 @@ PASSWORD_BYTES = 24
 
 
 class SecuredListener(NamedTuple):
-    """A security protocol, the broker's file of properties, and the properties of clients, which librdkafka takes."""
+    """A listener's security protocol, the broker's properties file for it, and the properties for clients."""
 
     protocol: str
     config: Path
@@ -55,9 +55,9 @@ class SecuredListener(NamedTuple):
 
 
 def secured_listener(folder: Path, name: str) -> SecuredListener:
-    """Makes what a listener with this security protocol needs, for one test alone: an authority, a certificate, a user.
+    """Makes an authority, a certificate and a user, as a listener with this security protocol needs, for one test.
 
-    The password and the key are in files of the folder, which should be readable by its owner alone. Raises
+    The password and the key are written to the folder, which should be readable by its owner alone. Raises
     InvalidConfigError for an unknown name.
     """
     if name not in SecurityProtocol.__members__:

@@ -9,14 +9,14 @@ from typing import NamedTuple, Self
 class ApiKey(IntEnum):
     """The APIs whose messages Millrace encodes and decodes.
 
-    It serves or calls them, but for some of those between a controller and its brokers: keys 4 to 7, 56 and 67.
-    Beside the key stands the first version whose messages are flexible (KIP-482).
+    Millrace serves or calls all of them, except for some between a controller and its brokers: 4 to 7, 56 and 67.
+    `first_flexible` is the first version with compact lengths and tagged fields (KIP-482).
     """
 
     first_flexible: int
 
     def __new__(cls, key: int, first_flexible: int = 0) -> Self:
-        """Makes a member of a line of the table."""
+        """Makes a member with its API key and its first flexible version."""
         member = int.__new__(cls, key)
         member._value_ = key
         member.first_flexible = first_flexible

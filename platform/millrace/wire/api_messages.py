@@ -28,7 +28,7 @@ MessageFields = TypeVar("MessageFields", bound=Fields)
 
 
 class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, ResponseFields_contra]):
-    """The messages of one API, in every version that `kio` knows."""
+    """Encodes and decodes the requests and responses of one API, in every version that has a schema."""
 
     __slots__ = ("key",)
 
@@ -36,16 +36,16 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
         self.key = key
 
     def decode_request(self, version: int, body: memoryview | bytes, *, may_have_many: bool = False) -> Request_co:
-        """Returns the request in `body`; raises MalformedRequestError for other bytes.
+        """Returns the decoded request; raises MalformedRequestError for invalid bytes, and for too many array elements.
 
-        A client's has at most `MAX_ELEMENTS` elements; a controller, which tells of all partitions, may have more.
+        `may_have_many` allows more than `MAX_ELEMENTS`, for a controller's requests about all partitions.
         """
         decode = decoder(self.key, version, Direction.REQUEST, may_have_many=may_have_many)
         message: Request_co = beside(lambda: decode(body))
         return message
 
     def decode_response(self, version: int, body: memoryview | bytes) -> Response_co:
-        """Returns the response in `body`; raises MalformedRequestError for other bytes."""
+        """Returns the decoded response; raises MalformedRequestError for bytes that are none."""
         message: Response_co = decoder(self.key, version, Direction.RESPONSE)(body)
         return message
 
@@ -54,11 +54,11 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
         return encode_request(self.key, version, fields)
 
     def encode_response(self, version: int, fields: ResponseFields_contra) -> bytes:
-        """Returns the bytes of a response."""
+        """Returns the bytes of a response, without its header."""
         return encode(self.key, version, Direction.RESPONSE, fields)
 
     def ask(self, fields: RequestFields_contra) -> Ask[Response_co]:
-        """Returns a request to send."""
+        """Returns a request with these fields, for `Connection.request(*ask)`, which picks the version."""
         return Ask(self, fields)
 
 
@@ -69,7 +69,7 @@ Called: TypeAlias = ApiMessages[object, MessageFields, Message, Never]
 
 
 class Ask(NamedTuple, Generic[Message]):
-    """A request to send, whose fields have been checked against its API."""
+    """A request to send: its API, and fields of which type checkers have seen that they are the API's."""
 
     api: Called[Any, Message]
     fields: Any

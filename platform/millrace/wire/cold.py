@@ -38,7 +38,7 @@ def decode(api_key: int, version: int, direction: Direction, body: memoryview | 
 def decoder(
     api_key: int, version: int, direction: Direction, *, may_have_many: bool = False
 ) -> Callable[[memoryview | bytes], Any]:
-    """Returns `decode` for one version, made once; a request has at most `MAX_ELEMENTS`, unless it `may_have_many`."""
+    """Returns what decodes bodies of one version; a request may have `MAX_ELEMENTS`, or more if it `may_have_many`."""
     walk, read = _reader(api_key, version, direction)
     max_elements = MAX_ELEMENTS if direction is Direction.REQUEST and not may_have_many else sys.maxsize
 
@@ -69,7 +69,7 @@ def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
 
 
 def warm(api_key: int, version: int) -> None:
-    """Makes the codecs of an API ahead of its first request, which would wait some milliseconds for them."""
+    """Makes an API version's decoder and encoder ahead: the first request would wait some milliseconds for them."""
     _reader(api_key, version, Direction.REQUEST)
     _writer(api_key, version, Direction.RESPONSE)
 
@@ -94,7 +94,7 @@ def _writer(api_key: int, version: int, direction: Direction) -> Callable[[Field
 
 
 def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, object]]) -> None:
-    """Gives the fields that a version lacks to the class: its objects have slots for the others alone."""
+    """Gives a version's message class, and those in it, class attributes with defaults for fields of other versions."""
     for name, value in absent_fields.get(entity.__name__, {}).items():
         if not hasattr(entity, name):
             setattr(entity, name, value)

@@ -19,13 +19,13 @@ NULL = -1
 
 
 class Decoder:
-    """A position in bytes; every call reads one value and moves on.
+    """Reads a message from bytes; every call reads the next value and moves the position behind it.
 
     Args:
         data: The message; slices of it are views, not copies.
         position: Where to begin.
         flexible: Whether lengths are compact and structures end with tagged fields (KIP-482).
-        error: The error to raise; MalformedRequestError for what a client sends.
+        error: The class of error that bad bytes raise, such as MalformedRequestError.
     """
 
     __slots__ = ("_data", "_elements", "_error", "_flexible", "position")
@@ -101,7 +101,7 @@ class Decoder:
         return None if length == NULL else self._take(length)
 
     def skip(self, size: int) -> None:
-        """Passes over bytes."""
+        """Skips this number of bytes."""
         self._take(size)
 
     def array_length(self) -> int:
@@ -118,7 +118,7 @@ class Decoder:
         return length
 
     def tagged_fields(self) -> None:
-        """Passes over the tagged fields at the end of a structure; plain versions have none."""
+        """Skips the tagged fields at the end of a structure; does nothing in versions that are not flexible."""
         if self._flexible and (count := self.unsigned_varint()):
             self._read_tagged_fields(count)
 

@@ -19,7 +19,7 @@ DEFAULT_SOURCE = 5
 
 
 class SynonymDescribed(NamedTuple):
-    """The value in one layer; sources are the protocol's numbers."""
+    """A property's value from one source, such as the topic or the default; `source` is the protocol's number of it."""
 
     name: str
     value: str | None
@@ -27,7 +27,7 @@ class SynonymDescribed(NamedTuple):
 
 
 class ConfigDescribed(NamedTuple):
-    """One property."""
+    """One property of a resource, as a DescribeConfigs response has it."""
 
     name: str
     value: str | None
@@ -50,7 +50,7 @@ class ResourceDescribed(NamedTuple):
 
 
 def encode_describe_configs_response(version: int, resources: Iterable[ResourceDescribed]) -> bytes:
-    """Returns the message without its header."""
+    """Returns the encoded DescribeConfigs response, without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     results = list(resources)
     out.int32(0)

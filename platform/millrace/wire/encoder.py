@@ -18,7 +18,7 @@ INT64 = struct.Struct(">q")
 
 
 class FileRegion(Protocol):
-    """A part of a message that is in a file, and is read or sent from there once the socket takes it."""
+    """A part of a message that is a range of a file; it is sent from the file when the socket has room."""
 
     def __len__(self) -> int:
         """Returns the size of the region in bytes."""
@@ -35,7 +35,7 @@ Parts = list[Part]
 
 
 def contents(part: Part) -> bytes | memoryview:
-    """Returns the bytes of a part; those in a file are read."""
+    """Returns the bytes of a part; reads them if they are in a file."""
     return part if isinstance(part, bytes | memoryview) else part.read()
 
 
@@ -44,7 +44,7 @@ MAX_MESSAGE_CHARACTERS = 1000
 
 
 def shortened(message: str | None) -> str | None:
-    """Returns the message in the length that a string can have: it may quote a name that is as long as one can be."""
+    """Returns an error message cut to what a string field can hold, as it may quote a name of the greatest length."""
     if message is None or len(message) <= MAX_MESSAGE_CHARACTERS:
         return message
     return f"{message[:MAX_MESSAGE_CHARACTERS]}…"
@@ -63,7 +63,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 class Encoder:
-    """Builds a message. Its `parts` go to the socket as they are, so that record bytes are not copied here."""
+    """Builds a message as a list of `parts`, which go to the socket as they are: record bytes are never copied."""
 
     __slots__ = ("flexible", "parts")
 
@@ -122,7 +122,7 @@ class Encoder:
         self.parts.append(struct.pack(f">{len(values)}i", *values))
 
     def no_tagged_fields(self) -> None:
-        """Ends a structure that has no tagged fields; plain versions need nothing for that."""
+        """Ends a structure without tagged fields: a zero byte in flexible versions, nothing in others."""
         if self.flexible:
             self.parts.append(b"\x00")
 

@@ -72,10 +72,9 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A whole request; its partitions keep their order, and one that is repeated has its first place.
+    """A decoded Fetch request; `wanted` is in the request's order, a repeated partition at its first place.
 
-    `rack` is where the consumer stands, empty if it does not say. `replica_epoch` is the broker epoch of a follower, -1
-    before v15.
+    `rack` is the consumer's, "" if it does not say. `replica_epoch` is the broker epoch of a follower, -1 before v15.
     """
 
     replica_id: int
@@ -92,7 +91,7 @@ class FetchRequest(NamedTuple):
 
 
 def encode_fetch_request(request: FetchRequest) -> bytes:
-    """Returns the request in v17; all its partitions are named by the ids of their topics."""
+    """Returns the request encoded in v17; all of its partitions must be named by topic ids."""
     write = Encoder(flexible=True)
     write.raw(
         HEAD.pack(
@@ -131,7 +130,7 @@ def _write_topics(write: Encoder, partitions: Iterable[tuple[PartitionKey, bytes
 
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
-    """Returns the request in `body`; raises MalformedRequestError where the bytes are none."""
+    """Returns the decoded Fetch request; raises MalformedRequestError for bytes that are none."""
     message = FETCH.decode_request(version, body)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: dict[PartitionKey, FetchPartition] = {}
@@ -179,9 +178,9 @@ CURRENT_LEADER_TAG = 1
 
 
 class PartitionFetched(NamedTuple):
-    """The records that were read from one partition. Aborted transactions are (producer id, first offset).
+    """One partition of a Fetch response. Aborted transactions are (producer id, first offset).
 
-    The preferred read replica is the broker from which a consumer should read instead (KIP-392).
+    The preferred read replica is the broker from which a consumer should fetch instead (KIP-392).
     """
 
     partition_index: int
@@ -197,7 +196,7 @@ class PartitionFetched(NamedTuple):
 
 
 class TopicFetched(NamedTuple):
-    """The partitions of one topic; the version decides whether its name or its id is sent."""
+    """One topic of a Fetch response; its id is sent from v13 on, its name before."""
 
     name: str
     topic_id: UUID
@@ -212,7 +211,7 @@ def encode_fetch_response(
     session_id: int = NO_SESSION,
     endpoints: Sequence[BrokerMetadata] = (),
 ) -> Parts:
-    """Returns the message without its header."""
+    """Returns the encoded Fetch response, without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 1:
         out.int32(0)
@@ -267,7 +266,7 @@ def _tagged(partition: PartitionFetched) -> dict[int, bytes]:
 
 
 class FetchResponse(NamedTuple):
-    """A whole response: its error, the session to go on with, 0 for none, and what was fetched by partition."""
+    """A decoded Fetch response: error code, fetch session id (0 for none), and what was fetched by partition."""
 
     error_code: int
     session_id: int
@@ -275,10 +274,9 @@ class FetchResponse(NamedTuple):
 
 
 def decode_fetch_response(body: memoryview | bytes) -> FetchResponse:
-    """Returns the response in `body`, of v13 to v17.
+    """Returns a decoded Fetch response of v13 to v17, for a follower; raises MalformedRequestError for other bytes.
 
-    Aborted transactions, which no follower asks for, and the current leader are passed over. Raises
-    MalformedRequestError for other bytes.
+    Aborted transactions and the current leader are left out.
     """
     read = Decoder(body, flexible=True, error=MalformedRequestError)
     read.int32()  # throttle time

@@ -26,7 +26,7 @@ COPIED_BYTES_MAX = 64 << 10
 
 
 class FrameBuffer:
-    """The receive side of one connection; `max_frame_bytes` may change while it is used."""
+    """The receive buffer of one connection, which yields whole frames; `max_frame_bytes` may be changed at any time."""
 
     def __init__(self, scratch: bytearray, max_frame_bytes: int, *, is_shared: bool = True) -> None:
         self._scratch = scratch
@@ -47,22 +47,22 @@ class FrameBuffer:
 
     @property
     def growth_bytes(self) -> int:
-        """The bytes of memory that a frame which is cut short needs before more of it can be read; 0 if none."""
+        """How many bytes the memory of a partly received frame must grow by before more can be read; 0 if none."""
         if not self._partial_size or self._partial_filled < len(self._partial):
             return 0
         return min(2 * len(self._partial), self._partial_size) - len(self._partial)
 
     def grow(self) -> None:
-        """Takes the memory of `growth_bytes`."""
+        """Grows the memory of the partly received frame by `growth_bytes`."""
         self._give_partial(2 * len(self._partial))
 
     def trim(self) -> None:
-        """Frees the memory that is kept for the next frame that is cut short."""
+        """Frees the memory that was kept for the next partly received frame, unless one is in it."""
         if not self._partial_size:
             self._partial = bytearray()
 
     def writable(self, at_most_bytes: int = SCRATCH_BYTES) -> memoryview:
-        """Returns the memory for the next bytes of the stream; it is never empty."""
+        """Returns the memory, never empty, into which the connection is to read next; `received` yields frames then."""
         if self._partial_size:
             return memoryview(self._partial)[self._partial_filled : self._partial_size]
         kept = len(self._size_prefix)
@@ -72,9 +72,9 @@ class FrameBuffer:
         return self._scratch_view[start : start + at_most_bytes]
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Takes in `count` bytes, and yields each whole body.
+        """Yields the body of each frame that is whole, now that `count` bytes were written into `writable`.
 
-        Raises FrameSizeError for a size above the limit or below 0.
+        Raises FrameSizeError for a frame size above `max_frame_bytes` or below 0.
         """
         if self._partial_size:
             return self._received_partial(count)
@@ -83,7 +83,7 @@ class FrameBuffer:
         return self._cut(self._scratch_view[:end].toreadonly(), end)
 
     def keep(self, body: memoryview) -> memoryview:
-        """Returns a body that `received` has just yielded, in memory that is not used again before `give_back`."""
+        """Returns a body that `received` has just yielded in memory that stays unchanged until `give_back`."""
         if body.obj is self._scratch and len(body) > COPIED_BYTES_MAX:
             self._scratch, self._spare = self._spare or bytearray(len(self._scratch)), None
             self._scratch_view = memoryview(self._scratch)
@@ -92,7 +92,7 @@ class FrameBuffer:
         return body if len(body) > len(self._scratch) else memoryview(bytes(body))
 
     def give_back(self, body: memoryview) -> None:
-        """Takes the memory of a body that `keep` has returned, or of a part of it, once nobody looks at it any more."""
+        """Takes back the memory of a body, or a part of one, that `keep` returned and that nobody uses any more."""
         if isinstance(body.obj, bytearray) and len(body.obj) == len(self._scratch):
             self._spare = body.obj
 

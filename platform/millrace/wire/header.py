@@ -31,7 +31,7 @@ MAX_TAGGED_FIELDS = 4096  # the protocol has none yet: they are passed over one 
 
 
 class RequestHeader(NamedTuple):
-    """A parsed request header; the message begins at `body_position` of the frame."""
+    """A parsed request header; the request's body begins at `body_position` of the frame."""
 
     api_key: int
     api_version: int
@@ -54,7 +54,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def read_any_request_header(frame: memoryview) -> RequestHeader:
-    """Does the same in Python, for a header that the kernel leaves to it."""
+    """Does what `read_request_header` does, in Python, for headers that the kernel does not parse."""
     try:
         api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
     except struct.error:
@@ -86,14 +86,14 @@ def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int
 
 @cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
-    """Returns the packer of a response's size and correlation id, and how many bytes of header that size counts."""
+    """Returns the struct that packs a response's size and correlation id, and the header's bytes within the size."""
     if has_tagged_response_header(api_key, api_version):
         return SIZE_CORRELATION_ID_AND_NO_TAGS, CORRELATION_ID.size + len(NO_TAGGED_FIELDS)
     return SIZE_AND_CORRELATION_ID, CORRELATION_ID.size
 
 
 def has_tagged_response_header(api_key: int, api_version: int) -> bool:
-    """Returns whether the answer's header is v1. ApiVersions keeps v0, so that any client can read it (KIP-511)."""
+    """Returns whether a response has header v1; ApiVersions always has v0, for clients of any age (KIP-511)."""
     return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[api_key]
 
 

@@ -33,9 +33,10 @@ Instead = Mapping[str, tuple[SchemaField, ...]]
 
 
 class Older(NamedTuple):
-    """A version: `like` one of kio's, but for fields of both messages that give way to others, or to none.
+    """An old version of an API, told by its differences from version `like`, which kio has.
 
-    A field goes by its name, or where that is not enough as `Structure.name`.
+    `instead` maps a field of request or response to the fields in its place, perhaps none. A field's key is its name
+    or, where that is ambiguous, `Structure.name`.
     """
 
     like: int
@@ -103,9 +104,9 @@ def _without_hypothesis(name: str, *how: Any) -> Any:
 
 
 def _load_without_hypothesis(name: str) -> None:
-    """Loads a module of kio's with an import statement of its own, which does not find hypothesis.
+    """Loads a module of kio whose `import hypothesis` fails, whether installed or not.
 
-    Where that is installed, kio would make strategies of its types: a quarter of a broker's start.
+    With hypothesis, kio would register strategies for its types: a quarter of a broker's start.
     """
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.loader is not None and name not in sys.modules:
@@ -133,7 +134,7 @@ WITH_TIMES_THAT_MAY_BE_NONE = {
 
 
 class Direction(Enum):
-    """Tells an API's two messages apart."""
+    """Which of an API's two messages is meant: request or response."""
 
     REQUEST = EntityType.request
     RESPONSE = EntityType.response
@@ -141,7 +142,7 @@ class Direction(Enum):
 
 @cache
 def entity_type(api_key: int, version: int, direction: Direction) -> Any:
-    """Returns the class of a message, a frozen dataclass."""
+    """Returns the frozen dataclass of a message in a version."""
     is_made = api_key in CONTROLLER_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
     if not is_made and (api_key, version) not in OLDER_VERSIONS:
         return _kio_type(api_key, version, direction)
@@ -165,7 +166,7 @@ def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tupl
 
 
 def schema_versions(api_key: int) -> VersionRange:
-    """Returns the versions that there is a schema for."""
+    """Returns the range of an API's versions for which there are schemas."""
     if api_key in CONTROLLER_APIS:
         return CONTROLLER_APIS[api_key].versions
     versions = {*schema_name_map[api_key_map[api_key]], *(version for key, version in OLDER_VERSIONS if key == api_key)}
@@ -222,7 +223,7 @@ def _schema_field(field: dataclasses.Field[Any]) -> SchemaField:
 
 
 def inner_type(annotation: Any) -> tuple[Any, bool]:
-    """Returns (the type inside of optional and tuple, whether it is an array)."""
+    """Returns the type within `X | None` and `tuple[X, ...]`, and whether there was a tuple: an array."""
     repeated = False
     while True:
         origin = get_origin(annotation)

@@ -25,7 +25,7 @@ FIRST_FLEXIBLE = 9
 
 
 class BrokerMetadata(NamedTuple):
-    """One live broker, and where clients reach it."""
+    """One live broker, and the host and port at which clients reach it."""
 
     node_id: int
     host: str
@@ -74,7 +74,7 @@ class ClusterMetadata(NamedTuple):
 
 
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
-    """Returns the message without its header."""
+    """Returns the encoded Metadata response, without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 3:
         out.int32(0)
@@ -95,7 +95,7 @@ def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
 
 
 def encode_current_leader(hint: LeaderHint) -> bytes:
-    """Returns the content of the tagged field."""
+    """Returns the content of the tagged field CurrentLeader of Produce and Fetch responses (KIP-951)."""
     out = Encoder(flexible=True)
     out.int32(hint.leader)
     out.int32(hint.leader_epoch)
@@ -104,7 +104,7 @@ def encode_current_leader(hint: LeaderHint) -> bytes:
 
 
 def encode_node_endpoints(brokers: Sequence[BrokerMetadata]) -> bytes:
-    """Returns the content of the tagged field."""
+    """Returns the content of the tagged field NodeEndpoints of Produce and Fetch responses (KIP-951)."""
     out = Encoder(flexible=True)
     _brokers(out, FIRST_FLEXIBLE, brokers)
     return out.joined()

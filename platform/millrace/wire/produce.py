@@ -67,14 +67,14 @@ ONE_ELEMENT, MAX_ONE_BYTE = 2, 0x7F  # of lengths that are varints of one more
 
 @dataclass(frozen=True, slots=True)
 class PartitionToProduce:
-    """The records for one partition; they may be a view of the request."""
+    """The records for one partition in a Produce request; they may be a view of the request's bytes."""
 
     index: int
     records: bytes | memoryview | None
 
 
 class TopicToProduce(NamedTuple):
-    """One topic of the request; it has a name up to v12, and an id from v13 on."""
+    """One topic of a Produce request, with a name up to v12, and an id from v13 on."""
 
     name: str
     topic_id: UUID | None
@@ -82,7 +82,7 @@ class TopicToProduce(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """The request; its timeout is how long a write with acks=all may wait for the in-sync replicas."""
+    """A decoded Produce request; the timeout is how long acks=all may wait for the in-sync replicas."""
 
     transactional_id: str | None
     acks: int
@@ -96,7 +96,7 @@ AnyTopicToProduce: TypeAlias = "TopicToProduce | TopicOfKio"
 
 
 class PartitionProduced(NamedTuple):
-    """The outcome of appending one partition's batches; offsets are -1 where it failed."""
+    """One partition of a Produce response; offsets are -1 where appending failed."""
 
     partition_index: int
     error_code: int
@@ -109,7 +109,7 @@ class PartitionProduced(NamedTuple):
 
 
 class TopicProduced(NamedTuple):
-    """The partitions of one topic; the version decides whether its name or its id is sent."""
+    """One topic of a Produce response; its id is sent from v13 on, its name before."""
 
     name: str
     topic_id: UUID
@@ -117,13 +117,13 @@ class TopicProduced(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview | bytes) -> AnyProduceRequest:
-    """Returns the request in `body`; raises MalformedRequestError for other bytes."""
+    """Returns the decoded Produce request; raises MalformedRequestError for bytes that are none."""
     return produce_decoder(version)(body)
 
 
 @cache
 def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRequest]:
-    """Returns `decode_produce_request` for one version."""
+    """Returns a function that decodes requests of one version, as `decode_produce_request` does."""
     copying: Callable[[memoryview | bytes], RequestOfKio] = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
 
     def decode(body: memoryview | bytes) -> AnyProduceRequest:
@@ -133,7 +133,7 @@ def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRe
 
 
 def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceRequest:
-    """Returns the same, decoded by hand, with records that are views of the request."""
+    """Returns what `decode_produce_request` does, but with records that are always views of the request."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     transactional_id = read.nullable_string() if version >= FIRST_VERSION_WITH_TRANSACTIONS else None
     acks, timeout_ms = read.int16(), read.int32()
@@ -143,7 +143,7 @@ def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceReq
 
 
 def has_many_partitions(version: int, body: memoryview) -> bool:
-    """Returns whether a request names more than `MANY_PARTITIONS`; bytes that are no request do not."""
+    """Returns whether a Produce request has more than `MANY_PARTITIONS`; False for bytes that are no request."""
     if version >= FIRST_FLEXIBLE and _has_one_topic_of_few(version, body):
         return False
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
@@ -163,7 +163,7 @@ def has_many_partitions(version: int, body: memoryview) -> bool:
 
 
 def _has_one_topic_of_few(version: int, body: memoryview) -> bool:
-    """Returns whether it is as nearly all are: of one topic, and of less than 127 partitions."""
+    """Returns quickly whether a flexible request is like nearly all: of one topic and fewer than 127 partitions."""
     try:
         start = body[0]  # one more than the bytes of the transactional id; 0 for none
         at = start - 1 if start else 0
@@ -200,7 +200,7 @@ def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:
 def encode_produce_response(
     version: int, topics: Sequence[TopicProduced], endpoints: Sequence[BrokerMetadata] = ()
 ) -> Parts:
-    """Returns the message without its header."""
+    """Returns the encoded Produce response, without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     out.array_length(len(topics))
     for topic in each(topics):
@@ -258,7 +258,7 @@ OneProduce = tuple[int, int, bytes, memoryview]  # acks, timeout in ms, place, r
 
 
 class ProducePlace(NamedTuple):
-    """The place of records; `answer_start` and `answer_end` surround the fixed fields of an answer without an error."""
+    """The partition of a one-partition request, and the bytes before and after the partition in its response."""
 
     name: str
     topic_id: UUID
@@ -267,14 +267,14 @@ class ProducePlace(NamedTuple):
     answer_end: bytes
 
     def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """Returns the answer, without its header, to records that were appended."""
+        """Returns the encoded response, without its header, for records that were appended."""
         _, _, partition, start, end = self
         return start + PARTITION.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset) + end
 
 
 @cache
 def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None]:
-    """Returns the reader of requests of this version, which returns None for one that is not of the plainest form."""
+    """Returns a fast reader of requests for one partition; it returns None for one of any other form."""
     if version < FIRST_VERSION_WITH_LOG_START:
         return lambda _: None
     if version < FIRST_FLEXIBLE:
@@ -284,7 +284,10 @@ def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None
 
 @lru_cache(maxsize=PLACES_MAX)
 def produce_place(version: int, place: bytes) -> ProducePlace:
-    """Returns the meaning of a place's bytes; raises MalformedRequestError where the topic's name is not UTF-8."""
+    """Returns the partition that a request's place (the bytes from topic to index) names.
+
+    Raises MalformedRequestError where the topic's name is not UTF-8.
+    """
     name, topic_id = "", NO_TOPIC_ID
     try:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:

@@ -39,7 +39,7 @@ FIXED_BYTES = {
 
 
 class SchemaField(NamedTuple):
-    """A field. `kind` is the protocol's word for its type; `fields` and `struct`, its name, belong to a struct."""
+    """A field of a message; `kind` is its type in the protocol. A struct has `fields`, and its name is `struct`."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class SchemaField(NamedTuple):
 
 
 def walker(fields: Sequence[SchemaField], *, is_flexible: bool) -> Walk:
-    """Returns the walk for one version of a message."""
+    """Returns a function that checks a message's bytes, and returns them without tagged fields that are not known."""
     step = _struct(fields, is_flexible=is_flexible)
 
     def walk(body: Buffer, elements_max: int) -> Buffer:
@@ -117,7 +117,7 @@ def _one(one: SchemaField, *, is_flexible: bool) -> _Step:
 
 
 def _nullable(inner: _Step) -> _Step:
-    """Returns the step over a struct behind a byte that says whether it is null."""
+    """Returns the step over a struct that may be null, as the byte before it says."""
 
     def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
         return inner(body, position + 1, left, edits) if body[position] < 0x80 else position + 1
@@ -220,7 +220,7 @@ def _tagged(fields: dict[int, SchemaField]) -> _Step:
 
 
 def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[int], edits: list[_Edit]) -> None:
-    """Walks over a tagged field, given the positions of its size, of its content and of its end."""
+    """Checks a tagged field; `place` has the positions of its size, of its content and of its end."""
     size_position, content, end = place
     before = len(edits)
     if step(body, content, left, edits) != end:
@@ -231,9 +231,9 @@ def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[in
 
 
 def read_varint(body: Buffer, position: int) -> tuple[int, int]:
-    """Returns (number, position behind it).
+    """Returns an unsigned varint and the position after it.
 
-    Raises ValueError where it is too long, IndexError where it is cut short.
+    Raises ValueError where it is too long, IndexError where the bytes end within it.
     """
     value = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
@@ -246,7 +246,7 @@ def read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 
 def _least_bytes(one: SchemaField, *, is_flexible: bool) -> int:
-    """Returns the least size in bytes of one element, or of a field that is no array."""
+    """Returns the least number of bytes that a value of a field, or an element if the field is an array, can have."""
     if one.kind in FIXED_BYTES:
         return FIXED_BYTES[one.kind]
     if one.kind != "struct":

@@ -12,9 +12,9 @@ from millrace.zk.session import ZooKeeperSession
 def read_brokers(
     session: ZooKeeperSession, *, watch: bool = False, security_protocol: str = PLAINTEXT
 ) -> tuple[Address, ...]:
-    """Returns where clients of a security protocol reach the live brokers, by the order of their ids as text.
+    """Returns the addresses of the live brokers for a security protocol, in the order of their ids as text.
 
-    With `watch` the session reports the next broker that comes or goes. A broker without a listener of that protocol is
+    With `watch` the session's `on_change` is told when a broker comes or goes. One without such a listener is
     left out; raises ZooKeeperError where none of the brokers has one, and for a registration that can't be read.
     """
     ids = sorted(session.children(paths.BROKER_IDS, watch=watch))

@@ -33,14 +33,14 @@ RETRY_INTERVAL_S = 1.0
 
 
 class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
-    """Kazoo's threads, with connections over TLS."""
+    """Kazoo's default handler, but with connections over TLS if the security has TLS."""
 
     def __init__(self, security: ZooKeeperSecurity) -> None:
         super().__init__()
         self._context = security.tls
 
     def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> socket.socket:
-        """Returns a connection whose handshake is done; raises OSError where it fails, with the reason."""
+        """Returns a connected socket, after the TLS handshake if there is TLS; raises OSError with the reason."""
         plain = socket.create_connection(address, timeout / CONNECTS_PER_TIMEOUT)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -51,9 +51,9 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 
 
 class Connects:
-    """Keeps the timeout that was last granted to a client, and why its last failed attempt to connect failed.
+    """Observes a kazoo client's attempts to connect: the session timeout granted last, and the last failure's reason.
 
-    A login that is refused before ZooKeeper has accepted any ends the client; `login_refused` is set before that.
+    If ZooKeeper refuses the login before it has ever accepted one, `login_refused` is set and the client ends.
     """
 
     def __init__(self, client: KazooClient, timeout_s: float) -> None:
@@ -117,7 +117,7 @@ UNANSWERED = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
 
 
 def patiently(work: Callable[[], T], limit_s: float) -> T:
-    """Returns what `work` returns; repeats it while it gets no answer, for up to `limit_s`, then raises its error."""
+    """Returns what `work` returns; repeats it, for up to `limit_s`, while ZooKeeper does not answer it."""
     again = Retrying(
         retry=retry_if_exception(
             lambda error: isinstance(error, ZooKeeperError) and isinstance(error.__cause__, UNANSWERED)

@@ -25,7 +25,7 @@ Partition: TypeAlias = tuple[str, int]  # a topic and the index of the partition
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
-    """Returns the data of the node `/controller`: the broker, and since when (milliseconds since the epoch)."""
+    """Returns the data of the node `/controller`: the broker that is it, since `timestamp_ms` (since the epoch)."""
     return dump(
         {
             "version": 2,
@@ -52,17 +52,17 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def decode_partitions(data: bytes) -> list[Partition]:
-    """Returns those of a notification of changed in-sync replicas, or of `/admin/preferred_replica_election`."""
+    """Returns the partitions in a node that tells of changed ISRs, or in `/admin/preferred_replica_election`."""
     return decoded(data, "list of partitions", lambda fields: [_partition(one) for one in fields["partitions"]])
 
 
 def encode_log_dir_failure(broker_id: int) -> bytes:
-    """Returns the data of the notification that a broker has lost a data directory."""
+    """Returns the data of a node by which a broker tells the controller that it has lost a data directory."""
     return dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """Returns the broker in a notification of a data directory."""
+    """Returns the broker id in a node that `encode_log_dir_failure` wrote."""
     return decoded(data, "event of a data directory", lambda fields: index(fields["broker"]))
 
 

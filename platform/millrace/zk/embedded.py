@@ -49,7 +49,7 @@ NOT_SERVING = b"This ZooKeeper instance is not currently serving requests\n"
 
 
 def server_command(directory: Path, port: int, settings: str = "", java_flags: Sequence[str] = ()) -> tuple[str, ...]:
-    """Writes the configuration for a server in `directory`, and returns the command that runs it on loopback.
+    """Writes a ZooKeeper server's configuration to `directory`, and returns the command that runs it on loopback.
 
     Raises:
         SetupError: Java or the jars are missing.
@@ -65,7 +65,7 @@ def server_command(directory: Path, port: int, settings: str = "", java_flags: S
 
 
 def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
-    """Returns whether a ZooKeeper answers there with a mode, and keeps its data in `directory` if that is given."""
+    """Returns whether a ZooKeeper server serves at this port, with its data in `directory` if that is given."""
     try:
         if mode_of(host, port) is None:
             return False
@@ -75,7 +75,7 @@ def is_serving(host: str, port: int, directory: Path | None = None) -> bool:
 
 
 def mode_of(host: str, port: int) -> str | None:
-    """Returns `standalone`, `leader` or `follower`; None where no server serves."""
+    """Returns the mode of a ZooKeeper server: `standalone`, `leader` or `follower`; None where none serves."""
     try:
         _, found, rest = _ask(host, port, b"srvr").partition("Mode:")
     except OSError:
@@ -84,7 +84,7 @@ def mode_of(host: str, port: int) -> str | None:
 
 
 def _ask(host: str, port: int, word: bytes) -> str:
-    """Returns an answer, which ends with the connection; a server that is starting may leave the connection open."""
+    """Returns a server's answer to a four-letter word, read until it closes the connection or says NOT_SERVING."""
     with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
         connection.sendall(word)
         answer = b""

@@ -42,7 +42,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Do nothing, and let the other operations be done only if a node's data has been set `version` times."""
+    """Change nothing, but refuse the transaction unless the node's data has been set `version` times."""
 
     path: str
     version: int
@@ -62,7 +62,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The first operation of a transaction that ZooKeeper refused, by its index and its path; none has been done."""
+    """The operation, by index and path, for which ZooKeeper refused a transaction; no operation was done."""
 
     index: int
     path: str
@@ -70,7 +70,7 @@ class Refused:
 
 
 class Written(NamedTuple):
-    """A node that an operation created or set, with the number that a sequential one was given, and its new version."""
+    """A node that an operation created or set: its path, of a sequential one with the number, and its new version."""
 
     path: str
     version: int

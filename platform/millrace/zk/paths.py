@@ -98,22 +98,22 @@ def parent(path: str) -> str:
 
 
 def is_of_clients(path: str) -> bool:
-    """Returns whether a node is about users, clients or addresses."""
+    """Returns whether a path is of the configuration (quotas, credentials) of users, clients or IP addresses."""
     return path.startswith(CLIENT_CONFIGS)
 
 
 def is_of_acls(path: str) -> bool:
-    """Returns whether a node is about access control lists."""
+    """Returns whether a path belongs to the access control lists or the notifications of their changes."""
     return path.startswith("/kafka-acl")
 
 
 def acls(pattern: ResourcePattern) -> str:
-    """Returns the path of the entries of a resource."""
+    """Returns the path of the node with a resource's access control entries."""
     return f"{ACLS[pattern.pattern_type]}/{pattern.resource_type.pascal}/{pattern.name}"
 
 
 def acl_change(pattern_type: PatternType) -> str:
-    """Returns the path of a notification to which ZooKeeper appends a sequence."""
+    """Returns the path for a new notification of changed ACLs; ZooKeeper appends a sequence number."""
     return f"{ACL_CHANGES[pattern_type]}/acl_changes_"
 
 
@@ -123,9 +123,9 @@ def broker(broker_id: int) -> str:
 
 
 def new_disks(broker_id: int) -> str:
-    """Returns the path of the node by which a broker tells that it has begun with a new data directory.
+    """Returns the path of the node by which a broker tells the controller that it has an empty new data directory.
 
-    Its data is COMING until the broker has registered, and then HERE. Apache Kafka leaves this node alone.
+    The node's data is COMING until the broker has registered, then HERE. Apache Kafka ignores the node.
     """
     return f"{NEW_DISKS}/{broker_id}"
 
@@ -141,7 +141,7 @@ def topic_config(name: str) -> str:
 
 
 def broker_config(entity: str) -> str:
-    """Returns the path of the live configuration of a broker id, or of `<default>`."""
+    """Returns the path of the dynamic configuration of a broker id, or of all brokers for `<default>`."""
     return f"{BROKER_CONFIGS}/{entity}"
 
 
@@ -156,7 +156,7 @@ def delegation_token(token_id: str) -> str:
 
 
 def delete_topic(name: str) -> str:
-    """Returns the path of the request that a topic be deleted."""
+    """Returns the path of the node that requests the deletion of a topic."""
     return f"{DELETE_TOPICS}/{name}"
 
 
@@ -217,10 +217,10 @@ DEFAULT = "<default>"
 
 
 def encode_name(name: str | None) -> str:
-    """Returns the name of a node; None stands for the default user or client."""
+    """Returns the node name for a user or client id, percent-encoded; for None `<default>`."""
     return DEFAULT if name is None else quote(name, safe="").replace("~", "%7E")
 
 
 def decode_name(node: str) -> str | None:
-    """Returns the name of a user or client; None for the default one."""
+    """Returns the user or client id that a node name stands for; None for `<default>`."""
     return None if node == DEFAULT else unquote(node)

@@ -95,7 +95,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _client_entry(tokens: list[str]) -> tuple[str, dict[str, str]]:
-    """Returns the login module of the section Client and its options."""
+    """Returns the login module's class and its options from the tokens of a JAAS file's section Client."""
     starts = [index for index, pair in enumerate(pairwise(tokens)) if pair == (SECTION, "{")]
     if not starts:
         raise ValueError(f"there is no section {SECTION}")
@@ -115,7 +115,7 @@ NETTY_SOCKET = "org.apache.zookeeper.ClientCnxnSocketNetty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSecurityConfig:
-    """The properties as fields: `zookeeper_ssl_protocol` is `zookeeper.ssl.protocol`."""
+    """The properties of ZooKeeper's security: `zookeeper_ssl_protocol` is `zookeeper.ssl.protocol`, and so on."""
 
     zookeeper_ssl_client_enable: bool = setting(False, "Speak TLS to ZooKeeper.")
     zookeeper_clientCnxnSocket: str = setting(  # noqa: N815  # the field has the property's name
@@ -155,7 +155,7 @@ class ZooKeeperSecurityConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Parses those of the given properties that are declared here. Raises InvalidConfigError."""
+        """Parses the properties of ZooKeeper's security among the given ones. Raises InvalidConfigError."""
         known, _ = split_security(properties)
         config = build(cls, ZOOKEEPER_SECURITY.parse(known))
         _check(config)
@@ -163,7 +163,7 @@ class ZooKeeperSecurityConfig:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether this client can show who it is by a certificate."""
+        """Whether this client identifies itself by a TLS certificate."""
         return self.zookeeper_ssl_client_enable and bool(self.zookeeper_ssl_keystore_location)
 
 
@@ -171,7 +171,7 @@ ZOOKEEPER_SECURITY = ConfigTable(declared_keys(ZooKeeperSecurityConfig))
 
 
 def split_security(properties: Mapping[str, Given]) -> tuple[dict[str, Given], dict[str, Given]]:
-    """Returns the properties that are declared here, and all others."""
+    """Returns the properties of ZooKeeper's security, and all others."""
     ours = {name: value for name, value in properties.items() if name in ZOOKEEPER_SECURITY.keys}
     return ours, {name: value for name, value in properties.items() if name not in ours}
 
@@ -191,9 +191,9 @@ PEM_ENDINGS = (".pem", ".crt")
 
 
 def tls_context(config: ZooKeeperSecurityConfig) -> ssl.SSLContext:
-    """Returns the context.
+    """Returns the TLS context of a session with ZooKeeper.
 
-    Raises InvalidConfigError, which names the property and the file, and has no secret in it.
+    Raises InvalidConfigError, which names property and file, but no secret.
     """
     # Few processes speak TLS to ZooKeeper, and what reads certificates takes a tenth of a second to load.
     from millrace.security.tls import client_context  # noqa: PLC0415
@@ -230,7 +230,7 @@ SENSITIVE = ("/config/users", "/config/brokers", paths.DELEGATION_TOKENS)
 
 
 class Access(Enum):
-    """Who may do what with a node of ZooKeeper."""
+    """The kinds of access control that Kafka gives to ZooKeeper's nodes."""
 
     OPEN = "everyone may do everything"
     CREATORS = "its creator may do everything, and everyone may read it"
@@ -239,7 +239,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSecurity:
-    """What a session needs: the context of its TLS, its login, and whether the nodes that it makes restrict access."""
+    """How a session with ZooKeeper is secured: TLS, login, and whether nodes that it makes restrict access."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
@@ -247,7 +247,7 @@ class ZooKeeperSecurity:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Returns what the properties ask for, with the files that they name read. Raises InvalidConfigError."""
+        """Returns the security that the properties set; reads the files that they name. Raises InvalidConfigError."""
         config = ZooKeeperSecurityConfig.from_properties(properties)
         return cls(
             tls_context(config) if config.zookeeper_ssl_client_enable else None,

@@ -61,11 +61,11 @@ Assign = Callable[[Mapping[str, Subscription], Brokers], Assignment]
 
 
 def assign_range(subscriptions: Mapping[str, Subscription], brokers: Brokers) -> Assignment:
-    """Returns the owner of each partition of the subscribed topics, each topic dealt by itself.
+    """Returns the stream that owns each partition; each topic's partitions are divided among its streams as ranges.
 
     Args:
-        subscriptions: By member, its topics with the number of its streams.
-        brokers: By topic, for each partition in order, the broker that it counts to.
+        subscriptions: By member, its topics with the number of its streams of each.
+        brokers: By topic, a broker for each partition in order; a range takes the partitions broker by broker.
     """
     assignment: Assignment = {}
     for topic, threads in sorted(_threads_by_topic(subscriptions).items()):
@@ -80,7 +80,7 @@ def assign_range(subscriptions: Mapping[str, Subscription], brokers: Brokers) ->
 
 
 def assign_roundrobin(subscriptions: Mapping[str, Subscription], brokers: Brokers) -> Assignment:
-    """Returns what `assign_range` does, with all topics dealt together."""
+    """Returns the stream that owns each partition; the streams get partitions of all topics in turn."""
     by_topic = {topic: frozenset(threads) for topic, threads in _threads_by_topic(subscriptions).items()}
     deal = cycle(sorted({thread for threads in by_topic.values() for thread in threads}))
     assignment: Assignment = {}
@@ -105,7 +105,7 @@ MAX_STREAMS = 10_000
 
 
 class Pattern(StrEnum):
-    """Whether a subscription names topics, or filters them by a regular expression that includes or excludes."""
+    """How a subscription means topics: by name, or by a regular expression that includes or excludes names."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -114,13 +114,13 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Topics, or the one regular expression of a filter, with the number of streams."""
+    """What a member subscribes to: topics, or the one regular expression of a filter, with the number of streams."""
 
     subscription: Mapping[str, int]
     pattern: Pattern = Pattern.STATIC
 
     def topics(self, existing: Iterable[str], *, exclude_internal: bool = True) -> dict[str, int]:
-        """Returns the topics among the existing that it means, with the number of streams."""
+        """Returns the existing topics that this registration subscribes to, with the number of streams of each."""
         if self.pattern is Pattern.STATIC:
             return {topic: self.subscription[topic] for topic in existing if topic in self.subscription}
         (text, count), wants = next(iter(self.subscription.items())), self.pattern is Pattern.WHITE_LIST
@@ -134,9 +134,9 @@ class Registration:
 
 
 def filter_expression(text: str) -> str:
-    """Returns a filter's regular expression, read as Kafka does.
+    """Returns the regular expression of a topic filter; raises InvalidConfigError where it is none.
 
-    A comma means "or"; blanks, and quotes around it, mean nothing.
+    As in Kafka a comma means "or", and blanks and surrounding quotes are ignored.
     """
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
@@ -158,7 +158,7 @@ def member_name(group_id: str, consumer_id: str, now_ms: int) -> str:
 
 
 def encode_registration(registration: Registration, now_ms: int) -> bytes:
-    """Returns the data of the member's node."""
+    """Returns a registration as the JSON that a member writes to its node in ZooKeeper."""
     fields = {
         "version": 1,
         "subscription": dict(registration.subscription),
@@ -169,7 +169,7 @@ def encode_registration(registration: Registration, now_ms: int) -> bytes:
 
 
 def decode_registration(data: bytes) -> Registration:
-    """Returns the registration of another member; raises ZooKeeperError for other data."""
+    """Returns the registration in the JSON of a member's node; raises ZooKeeperError for other data."""
     try:
         fields = json.loads(data)
         subscription = {str(name): int(count) for name, count in fields["subscription"].items()}

@@ -96,7 +96,7 @@ class ConsumerProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ConsumerProperties):
-    """These and the security of connections to brokers; `from_properties` reads them."""
+    """The consumer's own properties, and the security of connections to brokers; `from_properties` reads both."""
 
     security: ClientSecurity = ClientSecurity.PLAINTEXT
 

@@ -45,15 +45,17 @@ Positions = Callable[[Iterable[Partition]], Mapping[Partition, int]]
 
 
 class ConsumerConnector:
-    """One member of a group; raises InvalidConfigError for properties that are unknown, missing or out of range.
+    """A consumer that ZooKeeper coordinates: one member of a group, whose streams hand out messages.
+
+    Raises InvalidConfigError for properties that are unknown, missing or out of range.
 
     Args:
         properties: Kafka's names for its high-level consumer (docs/clients.md has the table).
         positions: returns where partitions begin that have just become this member's, for an application whose own
             output keeps the offsets; those that it leaves out begin at the group's offsets. The member's thread calls
             it, and calls it again after an error of `millrace.errors`.
-        observe: told of each claim, hand-out, commit and release; for tests and audits.
-        security: of connections to brokers, where the properties don't say it.
+        observe: called with each claim, hand-out, commit and release; for tests and audits.
+        security: how connections to brokers are secured, where the properties don't say it.
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class ConsumerConnector:
 
 
 class _Consumer(Consumption):
-    """The streams, fetchers and offsets behind a connector."""
+    """What a `ConsumerConnector` works with once it has joined: its group member, streams, fetchers and offsets."""
 
     def __init__(
         self,
@@ -199,7 +201,7 @@ class _Consumer(Consumption):
         self._committer = threading.Thread(target=self._commit_regularly, name="auto-commit", daemon=True)
 
     def add_stream(self, name: str) -> ConsumerStream:
-        """Adds a stream and returns it."""
+        """Makes a stream with this name, keeps it to be fed, and returns it."""
         stream = ConsumerStream(
             name,
             self.member.lease,
@@ -220,7 +222,7 @@ class _Consumer(Consumption):
             self._committer.start()
 
     def close(self) -> None:
-        """Ends everything, in the order that loses nothing."""
+        """Ends the streams, commits what was handed out if so configured, leaves the group and stops the fetchers."""
         self._ends.set()
         if self._committer.is_alive():
             self._committer.join()
@@ -234,9 +236,9 @@ class _Consumer(Consumption):
         self._fetchers.close()
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
-        """Feeds the streams from the committed offsets on, once no former owner can change these any more.
+        """Fences former owners' commits to the coordinator, then feeds the streams from the committed offsets on.
 
-        A partition that begins elsewhere, as the application's positions say, is committed even if it does not advance.
+        Where the application's position differs, the partition begins there, and the position is committed.
         """
         if self._config.commits_to_coordinator:
             self.take_elsewhere(partitions)
@@ -254,7 +256,7 @@ class _Consumer(Consumption):
         self._fetchers.add(feeds.values())
 
     def stop(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Stops handing out messages of these; returns what is to be committed of those already processed."""
+        """Stops handing out messages of these partitions; returns the offsets to commit, none without auto-commit."""
         with self._commits:
             feeds = {one: self._feeds[one] for one in partitions if one in self._feeds}
             for feed in feeds.values():
@@ -267,17 +269,21 @@ class _Consumer(Consumption):
         return {one: offset for one, offset in wanted.items() if offset is not None}
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Has the coordinator refuse the commits of all former owners."""
+        """Has the coordinator refuse what former owners of these partitions commit."""
         with self._fetchers.cluster() as cluster:
             self._coordinator.take(cluster, partitions)
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits to the coordinator, and returns the partitions that it refuses, as another has taken them."""
+        """Commits to the coordinator; returns the partitions that it refuses because another member has taken them."""
         with self._fetchers.cluster() as cluster:
             return self._coordinator.commit(cluster, offsets)
 
     def commit(self, *, with_last: bool, retries: int = 0) -> None:
-        """Commits the offsets that have advanced since the last time."""
+        """Commits the offsets that have advanced since the last commit; a failed attempt is repeated `retries` times.
+
+        `with_last` includes messages that the application may still be processing. Raises OwnershipLostError for
+        partitions that another member owns by now.
+        """
         owed: dict[Feed, int] = {}
         while True:
             try:
@@ -293,7 +299,7 @@ class _Consumer(Consumption):
             raise OwnershipLostError(f"not owned any more: {', '.join(map(str, sorted(lost)))}")
 
     def _commit(self, owed: dict[Feed, int], *, with_last: bool) -> None:
-        """Commits, and adds to `owed` all that this attempt and those before had to commit, whoever owns it by now."""
+        """Tries to commit what has advanced; adds to `owed` each offset that was to be committed, even if refused."""
         with self._commits:
             active = {one: feed for one, feed in self._feeds.items() if feed.is_active}
             wanted = {one: feed.to_commit(with_last=with_last) for one, feed in active.items()}
@@ -314,7 +320,7 @@ class _Consumer(Consumption):
                 logger.warning("%s: the next commit will do: %s", self.member.name, error)
 
     def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Returns the group's committed offsets; the higher one of both stores while both are kept."""
+        """Returns the group's committed offsets; where both ZooKeeper and the coordinator keep them, the higher one."""
         wanted = set(partitions)
         stores: list[Mapping[Partition, int]] = []
         if self._config.commits_to_zookeeper:
@@ -325,7 +331,7 @@ class _Consumer(Consumption):
         return furthest(*stores)
 
     def _brokers(self) -> str:
-        """Returns the brokers that ZooKeeper names; those of the last time while it can't be asked."""
+        """Returns the live brokers' addresses as ZooKeeper names them, or those read last while it can't be reached."""
         try:
             self._bootstrap = read_bootstrap(self.member.session, self._config.security.protocol)
         except ZooKeeperError:

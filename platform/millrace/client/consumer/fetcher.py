@@ -65,7 +65,7 @@ LEADER_MOVED = frozenset(
 
 
 class Fetchers:
-    """The fetchers of one `ConsumerConnector`.
+    """Fetches a `ConsumerConnector`'s partitions: one thread for each broker that leads some, one that finds leaders.
 
     Args:
         bootstrap: returns the addresses of the live brokers, with commas between.
@@ -87,13 +87,13 @@ class Fetchers:
         self._finder.start()
 
     def add(self, feeds: Iterable[Feed]) -> None:
-        """Fetches these partitions, too."""
+        """Begins to fetch these partitions as well, as soon as their leaders are found."""
         with self.changed:
             self._homeless.update(feeds)
             self.changed.notify_all()
 
     def notice_room(self) -> None:
-        """Looks again, as a stream may have room, or a partition is given up."""
+        """Wakes the fetchers: a stream has room in its queue again, or a partition is given up."""
         with self.changed:
             self.changed.notify_all()
 
@@ -108,7 +108,7 @@ class Fetchers:
             fetcher.thread.join()
 
     def ended(self, fetcher: _Fetcher) -> None:
-        """Removes a fetcher that has nothing to do, or lost its broker; called with `changed` held."""
+        """Removes a fetcher whose thread ends, for lack of partitions or of its broker; called with `changed` held."""
         if self._fetchers.get(fetcher.address) is fetcher:
             del self._fetchers[fetcher.address]
 
@@ -127,7 +127,7 @@ class Fetchers:
                     self.changed.wait_for(lambda: self.is_closed, self._config.refresh_leader_backoff_ms / 1000)
 
     def _settle(self, feeds: set[Feed]) -> set[Feed]:
-        """Gives each feed to its leader's fetcher, and returns those that have to wait."""
+        """Gives each feed to the fetcher of its partition's leader; returns the feeds whose leader is not known yet."""
         try:
             with self.cluster() as cluster:
                 ask = cluster.newest_metadata if any(feed.doubts_leader for feed in feeds) else cluster.metadata
@@ -138,7 +138,7 @@ class Fetchers:
             return feeds
 
     def cluster(self) -> Cluster:
-        """Returns a cluster with the connector's settings, which the caller closes."""
+        """Returns a new `Cluster` with the connector's settings; the caller closes it."""
         return Cluster(
             self._bootstrap(),
             client_id=self._config.client_id or self._config.group_id,
@@ -176,7 +176,10 @@ class Fetchers:
 
 
 def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -> int:
-    """Returns where to begin without a usable offset; the largest of committed records is the last stable offset."""
+    """Returns the offset that `auto.offset.reset` gives where none is committed, or the log lacks the committed one.
+
+    It is the log start offset or, of all or of committed records, the end. Raises OffsetOutOfRangeError for `error`.
+    """
     if config.auto_offset_reset == ERROR:
         raise OffsetOutOfRangeError(f"{feed.partition}: no usable offset, and auto.offset.reset=error")
     if config.auto_offset_reset == SMALLEST:
@@ -218,7 +221,7 @@ class _Fetcher:
                 self._owner.add(feed for feed in left if feed.is_active)
 
     def _ready(self) -> list[Feed]:
-        """Feeds that can be fetched, waited for; none at the end."""
+        """Waits until a feed's stream has room, and returns those feeds; none if this fetcher is to end."""
         with self._owner.changed:
             while not self._owner.is_closed:
                 self.feeds = {feed for feed in self.feeds if feed.is_active}

@@ -43,12 +43,13 @@ class ZooKeeperGroup(NamedTuple):
 
 
 class GroupOffsets:
-    """The offsets of one group; a context manager. The store is `kafka` or `zookeeper`.
+    """Reads and sets the committed offsets of one group; a context manager.
 
-    Raises InvalidConfigError for a name that no node of ZooKeeper can have.
+    A method's `store` says where the offsets are: `kafka` (the coordinator) or `zookeeper`. Raises InvalidConfigError
+    for a group whose name no node of ZooKeeper can have.
 
     Args:
-        zookeeper: needed for offsets that lie there; without it members that register there are not seen.
+        zookeeper: needed for offsets in ZooKeeper; without it members registered there are not seen.
         security: of the connections to the brokers at `bootstrap`.
         zookeeper_security: how the session with ZooKeeper is secured.
     """
@@ -84,14 +85,14 @@ class GroupOffsets:
         return read_all_zookeeper(self._zookeeper(), self._group_id)
 
     def read_sound(self, store: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Returns the offsets of some partitions, without those for which ZooKeeper has no number."""
+        """Returns the offsets of some partitions; one whose node in ZooKeeper holds no number is left out."""
         if store == KAFKA:
             wanted = set(partitions)
             return {one: offset for one, offset in self.read(store).items() if one in wanted}
         return read_sound_zookeeper(self._zookeeper(), self._group_id, partitions)
 
     def exists(self, store: str) -> bool:
-        """Returns whether the coordinator, or ZooKeeper, knows the group."""
+        """Returns whether the store (the coordinator or ZooKeeper) knows the group."""
         if store == KAFKA:
             return self._describe() is not None
         return self._group_id in self._zookeeper().children(paths.CONSUMERS)
@@ -129,7 +130,7 @@ class GroupOffsets:
         return self._session
 
     def _describe(self) -> GroupDescription | None:
-        """Returns what the coordinator says of the group; None where it knows none of this name."""
+        """Returns the coordinator's description of the group; None where the coordinator does not know the group."""
         try:
             return self._groups.describe(self._group_id)
         except BrokerError as error:
@@ -144,7 +145,7 @@ def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
 
 
 def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKeeperGroup:
-    """Returns what ZooKeeper has of a group; empty where it has nothing."""
+    """Returns a group's members, owners and offsets in ZooKeeper; all are empty for a group that it does not know."""
     check_names(group_id)
     members = tuple(sorted(session.children(paths.consumer_ids(group_id))))
     return ZooKeeperGroup(

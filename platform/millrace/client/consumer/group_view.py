@@ -72,19 +72,19 @@ NO_SESSION = 0
 
 
 class Owner(NamedTuple):
-    """What an owner's node says: the stream, as [member]-[stream], and the session that the node ends with."""
+    """A partition's owner by its node in ZooKeeper: the stream, as MEMBER-STREAM, and the session of the node."""
 
     thread: str
     session_id: int
 
     @property
     def member(self) -> str:
-        """The name of the member that the stream is of."""
+        """The name of the member to which the stream belongs."""
         return self.thread.rpartition("-")[0]
 
 
 class GroupOwnership(NamedTuple):
-    """A group: the session of each live member, the partitions that they subscribe to, and who owns which."""
+    """A group: the session id of each live member, the partitions subscribed to, and the owner of each partition."""
 
     group_id: str
     members: Mapping[str, int]

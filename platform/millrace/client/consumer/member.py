@@ -43,23 +43,23 @@ TAKING_ATTEMPTS = 5
 
 
 class Consumption(Protocol):
-    """What a member does with partitions besides owning them; the consumer implements it."""
+    """What a group member calls when it gains or gives up partitions; the consumer implements it."""
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
-        """Hands these out from their committed offsets on."""
+        """Begins to hand out messages of these partitions, from the committed offsets on."""
 
     def stop(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
         """Stops handing out messages of partitions, and returns the offsets that are to be committed."""
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Has the coordinator refuse the commits of former owners, if it keeps the offsets."""
+        """Has the coordinator refuse what former owners of these partitions commit, if it keeps the offsets."""
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
         """Commits to the coordinator; returns the partitions that it refuses, since another member has taken them."""
 
 
 class GroupMember:
-    """This process's member of a group, from `start` to `close`; its own thread calls `consumption`."""
+    """One member of a group that ZooKeeper coordinates; its own thread rebalances and calls `consumption`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class GroupMember:
         )
 
     def start(self) -> None:
-        """Joins the group; raises RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or what else lasts."""
+        """Joins the group; raises RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or what no retry ends."""
         self.session.start()
         for thread in self._threads:
             thread.start()
@@ -114,7 +114,7 @@ class GroupMember:
             raise failure
 
     def close(self) -> None:
-        """Commits, gives everything up, and leaves the group; tries again for a session's timeout."""
+        """Commits, releases the partitions and leaves the group; retries for as long as the session's timeout."""
         self._stops_at_ns = self.lease.clock_ns() + self.session.timeout_ms * NANOSECONDS_PER_MS
         self._post(Close())
         rebalancing, leasing = self._threads
@@ -131,9 +131,9 @@ class GroupMember:
         self.session.close()
 
     def commit(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits offsets of owned partitions; returns those that are no longer ours, which are not committed.
+        """Commits offsets of owned partitions; returns the partitions not committed, as this member lost them.
 
-        Raises ZooKeeperError while ZooKeeper has not confirmed our session for too long.
+        Raises ZooKeeperError where the lease (how long ZooKeeper has confirmed the session for) is over.
         """
         owned, began_ns = self.owners.owned(), self.lease.clock_ns()
         self._check_lease(owned.values())
@@ -150,9 +150,9 @@ class GroupMember:
         return lost
 
     def _commit_elsewhere(self, offsets: Mapping[Partition, int], owned: Iterable[Ownership]) -> set[Partition]:
-        """Commits to the coordinator, and returns the partitions that are not ours any more.
+        """Commits to the coordinator; returns the partitions that this member no longer owns by ZooKeeper's nodes.
 
-        A partition that it refuses is taken again if it is ours in ZooKeeper, which is then checked once more.
+        If the coordinator refuses a partition that is still owned, this fences other committers and tries again.
         """
         left, lost = offsets, set[Partition]()
         for _ in range(TAKING_ATTEMPTS):
@@ -212,7 +212,7 @@ class GroupMember:
             self._wake.notify_all()
 
     def _act(self, action: Action) -> None:
-        """Does an action, and repeats it after an error until a later event overtakes it."""
+        """Does an action; repeats it after errors until it succeeds, the session is lost, or `close` gives it up."""
         while True:
             try:
                 self._do(action)

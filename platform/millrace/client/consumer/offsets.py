@@ -39,7 +39,7 @@ def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterabl
 def read_sound_zookeeper(
     session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """Returns what `read_zookeeper` does, for those who replace offsets: damaged ones are left out."""
+    """Returns what `read_zookeeper` does, but leaves out nodes without a number: the caller is to replace them."""
     found: dict[Partition, int] = {}
     for one, data in _nodes(session, group_id, partitions).items():
         with suppress(DamagedNodeError):
@@ -66,7 +66,7 @@ def check_names(*names: str) -> None:
 
 
 def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Sets offsets of a group without live members; none where a topic's name has no place in ZooKeeper."""
+    """Sets offsets of a group without live members; raises InvalidConfigError, before any, as `check_names` does."""
     check_names(*{partition.topic for partition in offsets})
     for partition, offset in offsets.items():
         session.put(paths.consumer_offset(group_id, *partition), str(offset).encode())
@@ -75,13 +75,13 @@ def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[P
 def read_coordinator(
     groups: Groups, group_id: str, partitions: Iterable[Partition] | None = None
 ) -> dict[Partition, int]:
-    """Returns the offsets that the coordinator has: all, or those of some partitions with no commit under way."""
+    """Returns all offsets that the coordinator has, or those of some partitions, once no commit of them is pending."""
     found = groups.offsets(group_id, partitions).items()
     return {Partition(*partition): offset for partition, (offset, _) in found if offset != NO_OFFSET}
 
 
 def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Returns the larger of two stores' offsets: what a member begins with while it commits to both."""
+    """Returns the largest of the stores' offsets by partition: where a member begins while it commits to both."""
     offsets: dict[Partition, int] = {}
     for store in stores:
         for partition, offset in store.items():
@@ -118,21 +118,21 @@ TAKEN_SINCE = frozenset(
 
 
 class CommitFence(NamedTuple):
-    """The producer id and epoch under which a partition's offset is committed."""
+    """The producer id and epoch with which a member commits a partition's offset, so that former owners are refused."""
 
     producer_id: int
     producer_epoch: int
 
 
 class FencedCommits:
-    """The commits of one member of a group. One thread at a time takes or commits a partition."""
+    """Commits a member's offsets to the coordinator, with former owners fenced; not for two threads at once."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self._fences: dict[Partition, CommitFence] = {}
 
     def take(self, cluster: Cluster, partitions: Iterable[Partition]) -> None:
-        """Takes these partitions, so that commits of former takers are refused.
+        """Takes a new producer epoch for each of these partitions, so that former owners' commits are refused.
 
         Raises BrokerError or BrokerUnreachableError.
         """
@@ -140,7 +140,7 @@ class FencedCommits:
             self._fences[partition] = self._take(cluster, partition)
 
     def commit(self, cluster: Cluster, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits, and waits until readers see it; returns those not committed because another has taken them since."""
+        """Commits and waits until readers see it; returns partitions that were refused, as another member took them."""
         refused = {one for one, offset in sorted(offsets.items()) if not self._commit(cluster, one, offset)}
         committed = [one for one in offsets if one not in refused]
         if committed:

@@ -49,7 +49,7 @@ NO_SESSION_ID = 0
 
 
 class LeaseDeadline(NamedTuple):
-    """A session, and the time until which it is sure to live."""
+    """A session of ZooKeeper, and the time in ns of `lease_clock_ns` until which it is sure to live."""
 
     session_id: int
     ends_ns: int
@@ -61,7 +61,7 @@ def lease_clock_ns() -> int:
 
 
 class Lease:
-    """The deadline as ZooKeeper has confirmed it last; thread-safe."""
+    """Until when this member may believe that its session, and so what it owns, still exists; thread-safe."""
 
     def __init__(self, clock_ns: Callable[[], int] = lease_clock_ns) -> None:
         self.clock_ns = clock_ns
@@ -69,13 +69,13 @@ class Lease:
         self._renewed = threading.Condition()
 
     def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:
-        """Notes that ZooKeeper's leader answered for the session after `asked_ns`, when it was alive."""
+        """Extends the lease: ZooKeeper's leader confirmed the session by an answer to what was asked at `asked_ns`."""
         with self._renewed:
             self._deadline = LeaseDeadline(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
             self._renewed.notify_all()
 
     def holding_ns(self, session_id: int) -> int | None:
-        """Returns the current time if what that session owns is sure to be owned still; else None."""
+        """Returns the current time in ns if the lease is this session's and still holds; else None."""
         now_ns, deadline = self.clock_ns(), self._deadline
         return now_ns if deadline.session_id == session_id and now_ns < deadline.ends_ns else None
 
@@ -102,7 +102,7 @@ class Kind(StrEnum):
 
 
 class OwnershipEvent(NamedTuple):
-    """One such report. The token is the owner node's czxid; hand-outs and commits have an offset."""
+    """A report of what a member did with a partition; `token` is the owner node's czxid, `offset` is -1 for none."""
 
     kind: Kind
     member: str
@@ -122,7 +122,7 @@ def ignore(_: OwnershipEvent) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What shows that a partition is ours: the owner node's czxid, and the session that it ends with."""
+    """Proof that this member owns a partition: the owner node's czxid, and the session whose end deletes the node."""
 
     thread: Thread
     token: int
@@ -140,12 +140,12 @@ class Owners:
         self._claims: dict[str, int] = {}  # by topic, the version of its parent when our tokens were last seen
 
     def owned(self) -> dict[Partition, Ownership]:
-        """Returns what is ours, as far as we know."""
+        """Returns the partitions that this member owns, as far as it knows without asking ZooKeeper."""
         with self._lock:
             return dict(self._owned)
 
     def claim(self, partitions: Mapping[Partition, Thread]) -> Partition | None:
-        """Becomes the owner of all, or returns which one another owns; what was claimed before that stays claimed."""
+        """Makes this member own all; returns None, or the first that another owns: those before it stay claimed."""
         with self._lock:
             for topic, indexes in _by_topic(partitions).items():
                 self._session.ensure(paths.owners(self._group_id, topic))
@@ -157,7 +157,7 @@ class Owners:
             return None
 
     def commit(self, offsets: Offsets) -> set[Partition]:
-        """Stores offsets of partitions that are ours; forgets and returns those that are not ours any more."""
+        """Stores offsets of owned partitions in ZooKeeper; forgets and returns partitions that this member has lost."""
         return self._each_topic(offsets, offsets, release=False)
 
     def release(self, partitions: Iterable[Partition]) -> None:
@@ -169,11 +169,11 @@ class Owners:
                 self._owned.pop(one, None)
 
     def check(self, partitions: Iterable[Partition]) -> set[Partition]:
-        """Returns those of the partitions that are not ours any more."""
+        """Asks ZooKeeper; forgets and returns the partitions that this member does not own any more."""
         return self._each_topic(partitions, {}, release=False)
 
     def forget(self) -> None:
-        """Forgets all that we owned, as it is gone with our session."""
+        """Forgets all owned partitions, because the session's end has deleted their owner nodes."""
         with self._lock:
             self._owned.clear()
             self._claims.clear()
@@ -200,7 +200,7 @@ class Owners:
         return None
 
     def _drop_own(self, path: str) -> bool:
-        """Returns whether a node is gone or was this session's, which deletes it: a lost answer leaves one behind."""
+        """Returns whether a node is gone; deletes one of this session, left by a request whose answer was lost."""
         node = self._session.nodes([path])[0]
         identity = self._session.client_id
         if node is None:
@@ -243,7 +243,7 @@ class Owners:
         ]
 
     def _verify(self, topic: str, partitions: list[Partition]) -> set[Partition]:
-        """Reads the topic's version, then the tokens; forgets and returns the partitions whose token is not ours."""
+        """Reads the owner nodes of a topic's partitions; forgets and returns those that this member no longer owns."""
         others = [one for one in self._owned if one.topic == topic and one not in partitions]
         watched = [*partitions, *others]
         self._claims[topic], nodes = self._seen(topic, watched)

@@ -37,12 +37,12 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Our id stands in the group, under this session."""
+    """Reports that the member's id is registered in the group, by a node of the current session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Members, brokers, topics, or the owner that we wait for are not what they were."""
+    """Reports that members, brokers, topics, or the owner of a partition that is waited for have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,17 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """All that was to be given up is given up."""
+    """Reports that all partitions of a `Release` are released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """All that was to be claimed is ours."""
+    """Reports that this member owns all partitions of a `Claim`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A former owner still holds a partition; `taken` were ours already."""
+    """Reports that another member still owns `partition`; `taken` were claimed before it and stay claimed."""
 
     partition: Partition
     taken: tuple[Partition, ...] = ()
@@ -72,12 +72,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Elapsed:
-    """The wait is over."""
+    """Reports that the time of a `Wait` has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLost:
-    """Our nodes are gone, or will be."""
+    """Reports that the session has ended, so that the member's nodes in ZooKeeper are gone or soon will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ Event = Registered | Changed | Planned | Released | Claimed | Refused | Elapsed 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Put our id into the group and watch its ids, the brokers and the topics."""
+    """Register the member's id in the group, and watch the group's ids, the brokers and the topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Consume:
-    """Hand out these from their committed offsets on."""
+    """Begin to hand out messages of these partitions, from their committed offsets on."""
 
     partitions: Held
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Hand out and commit nothing more of these, whose owner nodes are gone."""
+    """Hand out and commit nothing more of these partitions, whose owner nodes are gone."""
 
     partitions: tuple[Partition, ...]
 
@@ -146,7 +146,11 @@ NOTHING: Held = {}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The state. `held`: what we own; `mine`: what this attempt is to end with; `stale`: read the group again."""
+    """The state of a member in a rebalance.
+
+    `held` are the partitions that it owns, `mine` those that it is to own at the end of this attempt; `stale` says
+    that the group has changed and is to be read again.
+    """
 
     max_retries: int
     phase: Phase = Phase.UNREGISTERED

@@ -31,7 +31,7 @@ LONGEST_WAIT_S = 3600.0
 
 
 class Message(NamedTuple):
-    """A message with where it lies and what goes with it. Headers are (name, value)."""
+    """A message as an application gets it, with its topic, partition and offset. Headers are (name, value)."""
 
     topic: str
     partition: int
@@ -43,13 +43,13 @@ class Message(NamedTuple):
 
 
 class Feed:
-    """One owned partition that feeds one stream.
+    """One partition that this member owns, with its position; its messages go to one stream.
 
-    The fetcher asks for `fetch_offset` next; None means that it has to be found out. `handed` and `done` are the
-    offsets after the last message that was handed out and the last one that the application is done with.
+    The fetcher asks for `fetch_offset` next; None means that `auto.offset.reset` decides. `handed` is the offset after
+    the last message handed out, `done` the one after the last message that the application has finished with.
 
-    `doubts_leader` says that a broker refused the offset which may not lead any more. `leader_epoch` is that of the
-    leader that all brokers were asked for because of it, -1 where they don't tell; None where only one was asked.
+    `doubts_leader` is set where a broker refused the offset and may not be the leader any more; then all brokers are
+    asked for the leader. `leader_epoch` is the epoch that they named, -1 for none; None if only one broker was asked.
     """
 
     def __init__(self, partition: Partition, ownership: Ownership, stream: ConsumerStream, offset: int | None) -> None:
@@ -65,18 +65,18 @@ class Feed:
         self.handed = self.done = self.committed = offset
 
     def begin_at(self, offset: int) -> None:
-        """Sets the position: the first one, or another because the log no longer has the old one."""
+        """Sets the position, at the beginning or because the log no longer has the offset; it is to be committed."""
         with self.lock:
             self.fetch_offset = self.handed = self.done = offset
             self.committed = None
 
     def stop(self) -> None:
-        """Stops handing out."""
+        """Has no more messages of this partition handed out."""
         with self.lock:
             self.is_active = False
 
     def to_commit(self, *, with_last: bool) -> int | None:
-        """Returns the offset to commit, with or without the message that the application has; None for nothing new."""
+        """Returns the offset to commit, or None if nothing is new; `with_last` includes the last message handed out."""
         offset = self.handed if with_last else self.done
         if offset is None or (self.committed is not None and offset <= self.committed):
             return None
@@ -84,7 +84,7 @@ class Feed:
 
 
 class Chunk(NamedTuple):
-    """What one fetch brought of one partition; control and aborted batches leave only the offset after them."""
+    """The records of one partition from one fetch; for control and aborted batches there is only `next_offset`."""
 
     feed: Feed
     records: Sequence[Record]
@@ -142,19 +142,19 @@ class ConsumerStream:
         return len(self._chunks) < self._max_chunks
 
     def put(self, chunk: Chunk) -> None:
-        """Queues a chunk; the fetchers look for room before they ask a broker for more."""
+        """Queues a chunk, whether there is room or not: fetchers check `has_room` before they ask a broker for more."""
         with self._changed:
             self._chunks.append(chunk)
             self._changed.notify()
 
     def fail(self, error: Exception) -> None:
-        """Makes the stream raise this error."""
+        """Has the next read of the stream raise this error."""
         with self._changed:
             self._failure = error
             self._changed.notify()
 
     def drop(self, feeds: set[Feed]) -> None:
-        """Forgets what is queued of partitions that are given up."""
+        """Drops the queued chunks of partitions that this member gives up."""
         with self._changed:
             self._chunks = deque(chunk for chunk in self._chunks if chunk.feed not in feeds)
         self._on_room()
@@ -213,7 +213,7 @@ class ConsumerStream:
         return remaining_s
 
     def _hand_out(self, chunk: Chunk, record: Record | None, deadline_ns: int | None) -> Message | None:
-        """Returns the record as a message; None where there is none, or it is not ours to hand out."""
+        """Returns the record as a message once the lease holds; None without one, or if its partition was given up."""
         feed = chunk.feed
         while not self._is_closed:
             with feed.lock:

@@ -37,7 +37,7 @@ from millrace.records.record import Header
 
 
 class PartitionQueue:
-    """The batches of one partition; everything here changes under the accumulator's lock."""
+    """The batches of one partition: open, waiting, in flight or to be resent; changes under the accumulator's lock."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -59,16 +59,16 @@ class PartitionQueue:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether batches are to be sent again, so that no other may go out."""
+        """Whether no new batch may be sent, since others are to be sent again first, or the numbering restarts."""
         return bool(self._returned) or (self._misses_sequence and bool(self.in_flight))
 
     @property
     def needs_epoch(self) -> bool:
-        """Whether a number is missing, and nothing under way still uses the epoch."""
+        """Whether a new producer epoch is needed: sequence numbers are missing, and no batch is in flight."""
         return self._misses_sequence and not self.in_flight
 
     def batches(self) -> list[Batch]:
-        """Returns all batches that are not done."""
+        """Returns all batches that are neither acknowledged nor given up."""
         still_open = () if self.open is None else (self.open,)
         return [*self.in_flight, *self._returned, *self.waiting, *still_open]
 
@@ -79,7 +79,7 @@ class PartitionQueue:
             self.open = None
 
     def take(self, identity: Identity) -> Batch:
-        """Returns the next batch, numbered unless the identity is NOBODY; there must be one, and no stop."""
+        """Moves the next waiting batch, which must exist, into flight; numbers it unless `identity` is NOBODY."""
         batch = self.waiting.popleft()
         self._taken += 1
         batch.order = batch.order or (self._taken,)
@@ -92,7 +92,7 @@ class PartitionQueue:
         return batch
 
     def is_first(self, batch: Batch) -> bool:
-        """Returns whether every batch before it is in the log or given up."""
+        """Returns whether all batches before this one, which is in flight, are in the log or given up."""
         return not self._returned and bool(self.in_flight) and self.in_flight[0] is batch
 
     def acknowledged(self, batch: Batch) -> None:
@@ -101,19 +101,19 @@ class PartitionQueue:
         self._settle()
 
     def returned(self, batch: Batch) -> None:
-        """Queues a batch that is to be sent again."""
+        """Takes a batch out of those in flight, to be sent again before the waiting ones."""
         self.in_flight.remove(batch)
         self._returned.append(batch)
         self._settle()
 
     def split(self, batch: Batch, parts: tuple[Batch, ...]) -> None:
-        """Queues these in place of the batch, under its numbers."""
+        """Puts the parts of a batch in flight in its place, to be sent again under its sequence numbers."""
         self.in_flight.remove(batch)
         self._returned += parts
         self._settle()
 
     def given_up(self, batch: Batch) -> None:
-        """Removes a batch that will not be sent any more, wherever it is here."""
+        """Removes a batch that will not be sent any more; if it was numbered, its sequence numbers are missing then."""
         for place in (self.in_flight, self.waiting, self._returned):
             if batch in place:
                 place.remove(batch)
@@ -124,7 +124,10 @@ class PartitionQueue:
         self._settle()
 
     def renumber(self) -> list[Batch]:
-        """Drops the numbers, once `needs_epoch`; returns batches that may be in the log, and so can't get others."""
+        """Drops the waiting batches' sequence numbers, once `needs_epoch`; removes and returns those that keep theirs.
+
+        Those may be in the log already: under another number a broker would append them twice.
+        """
         lost = [batch for batch in self.waiting if batch.may_be_appended]
         self.waiting = deque(batch for batch in self.waiting if not batch.may_be_appended)
         for batch in self.waiting:
@@ -133,7 +136,7 @@ class PartitionQueue:
         return lost
 
     def miss_sequence(self) -> None:
-        """Notes that the broker does not know the numbers that came before."""
+        """Notes that the broker lacks sequence numbers before those in flight, so that a new epoch is needed."""
         self._misses_sequence = True
 
     def _settle(self) -> None:
@@ -147,7 +150,10 @@ CALLBACKS_DONT_WAIT = "a callback can't wait for room, which the producer's own 
 
 
 class Accumulator:
-    """The batches of every partition. `wake` tells the sender of a new one, `on_full` the partitioner of a full one."""
+    """The buffer of the producer: the batches of every partition, filled by `append`.
+
+    `wake` tells the sender that a batch can be sent; `on_full` tells the partitioner the topic of a full one.
+    """
 
     def __init__(
         self, settings: ProducerSettings, wake: Callable[[], None], on_full: Callable[[str], object], clock: Clock
@@ -185,7 +191,7 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Takes a record; raises QueueFullError where there is no room in time, ProducerClosedError after the end."""
+        """Adds a record to its partition's batch; raises ProducerClosedError or, after a wait, QueueFullError."""
         size_bytes = RECORD_OVERHEAD_BYTES
         if value is not None:
             size_bytes += len(value)
@@ -219,13 +225,13 @@ class Accumulator:
         return Delivery(batch, index)
 
     def refuse(self, error: MillraceError) -> None:
-        """Takes no record any more; threads that wait for room get the error too."""
+        """Has `append` raise this error from now on, also in threads that wait in it for room."""
         with self.lock:
             self.refusal = error
             self.changed.notify_all()
 
     def release(self, batch: Batch) -> None:
-        """Removes a batch that is done, which makes room and may end a flush; called with the lock held."""
+        """Frees the room of a batch that is done, and wakes threads that wait for it; called with the lock held."""
         batch.release()
         self.finishing.discard(batch)
         self.record_count -= batch.count
@@ -233,7 +239,7 @@ class Accumulator:
         self.changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Waits until all that was taken is done; raises DeliveryTimeoutError, which says how many records are not."""
+        """Waits until all records have their reports; raises DeliveryTimeoutError, which says how many have none."""
         deadline = None if timeout_s is None else self._now_s() + timeout_s
         with self.lock:
             self.hurried += 1
@@ -251,7 +257,7 @@ class Accumulator:
                 self.hurried -= 1
 
     def abandon(self) -> None:
-        """Makes new locks in a forked child, where threads that are not there may hold the old ones."""
+        """Makes new locks in a forked child: threads that only the parent has may have held the old ones for ever."""
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.refusal = ProducerClosedError("the producer was made before a fork, by the parent: make one after it")

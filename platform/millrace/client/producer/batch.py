@@ -38,7 +38,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 class Identity(NamedTuple):
-    """The producer id and epoch by which brokers drop what comes twice (KIP-98)."""
+    """The producer id and epoch by which brokers recognize a batch that was sent before (KIP-98)."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -49,9 +49,9 @@ NOBODY = Identity()
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch, filled under the accumulator's lock; after that only the sender's thread changes it.
+    """A batch of records to send, filled under the accumulator's lock; after that only the sender's thread changes it.
 
-    `callbacks` has each record's index and what is told of its report.
+    `callbacks` are pairs of a record's index and the function to call with its report.
     """
 
     topic: str
@@ -93,7 +93,7 @@ class Batch:
 
     @property
     def is_released(self) -> bool:
-        """Whether its records are done, and their callbacks have been called too."""
+        """Whether all records have their reports and all callbacks have been called, of a split batch its parts'."""
         return self._is_released if self.parts is None else all(part.is_released for part in self.parts)
 
     def release(self) -> None:
@@ -101,7 +101,7 @@ class Batch:
         self._is_released = True
 
     def find(self, index: int) -> tuple[Batch, int]:
-        """Returns where a record is by now: the batch, or a part of it, and its index there."""
+        """Returns the batch that has a record (after a split a part of this one) and the record's index there."""
         batch = self
         while batch.parts is not None:
             first, second = batch.parts
@@ -109,13 +109,13 @@ class Batch:
         return batch, index
 
     def timestamp_of(self, index: int) -> int:
-        """Returns the producer's time of a record."""
+        """Returns the timestamp that the producer gave a record, in milliseconds."""
         if self._timestamp_deltas is None:
             return self.base_timestamp_ms + self.records[index][1]
         return self.base_timestamp_ms + (self._timestamp_deltas[index] if self._timestamp_deltas else 0)
 
     def encode(self, codec: Codec) -> bytes:
-        """Returns the bytes under the batch's identity and sequence; records are encoded once only."""
+        """Returns the batch as bytes for the wire, with its identity and sequence; records are encoded only once."""
         if not self.record_count:
             self._encode_records(codec)
         header = new_header(0, self.record_count - 1, attributes=codec)
@@ -136,7 +136,7 @@ class Batch:
         return bytes(out)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Waits until the batch is done, or split; returns False where it is not in time."""
+        """Waits until the batch is done or split; returns False once the timeout has passed."""
         if self.is_done:
             return True
         with self._finished:
@@ -147,16 +147,16 @@ class Batch:
         return self._done.wait(timeout_s)
 
     def finish(self, error: MillraceError | None = None, base_offset: int = -1, log_append_time_ms: int = -1) -> None:
-        """Wakes those who wait for the batch; the sender calls the callbacks."""
+        """Stores the outcome of the batch and wakes the threads that wait for it; the sender calls the callbacks."""
         if not self.record_count:
             self.record_count = len(self.records)
         self.error, self.base_offset, self.log_append_time_ms = error, base_offset, log_append_time_ms
         self._end()
 
     def split(self, codec: Codec) -> tuple[Batch, Batch]:
-        """Returns two batches of about the same size, under its numbers.
+        """Splits the batch into two of about the same size, under the same sequence numbers, and returns them.
 
-        It must have been sent, and have two records or more.
+        The batch must have been sent, and have two records or more.
         """
         records = [
             (one.offset, one.timestamp_ms - self.base_timestamp_ms, one.key, one.value, one.headers)
@@ -207,13 +207,13 @@ class Batch:
 
 
 def size_bytes_of(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> int:
-    """Returns what a record counts in a batch and in the buffer: no less than it takes, and little more."""
+    """Returns how many bytes a record counts for in a batch and in the buffer: at least its encoded size."""
     size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     return size_bytes + headers_size_bytes(headers) if headers else size_bytes
 
 
 def headers_size_bytes(headers: tuple[Header, ...]) -> int:
-    """Returns the headers' part of it."""
+    """Returns how many bytes of `size_bytes_of` are a record's headers."""
     return sum(RECORD_OVERHEAD_BYTES + 4 * len(name) + len(value or b"") for name, value in headers)
 
 
@@ -227,7 +227,7 @@ def write_records(records: list[PlacedRecord]) -> bytes:
 
 
 class ProducerRecord(NamedTuple):
-    """A record to be sent; its encoders make bytes of key and value, and a partitioner finds its partition."""
+    """A record to send; the producer encodes key and value, and chooses the partition if it is None."""
 
     topic: str
     value: Any = None
@@ -238,7 +238,7 @@ class ProducerRecord(NamedTuple):
 
 
 class DeliveryReport(NamedTuple):
-    """Where a record lies, or why it does not.
+    """Where a record was appended, or the error for which it was not.
 
     The offset is -1 where it is not known: with acks=0, or when a broker had the record from an earlier attempt.
     """
@@ -254,7 +254,7 @@ OnDelivery = Callable[[DeliveryReport], None]
 
 
 class Delivery:
-    """The report that will come; any thread may ask for it."""
+    """What `send` returns: a handle by which any thread waits for the record's report."""
 
     __slots__ = ("_batch", "_index")
 
@@ -266,7 +266,7 @@ class Delivery:
         return f"Delivery({self.report() if self.done() else 'pending'})"
 
     def done(self) -> bool:
-        """Returns whether the record's fate is known."""
+        """Returns whether the report is there: the record is acknowledged or given up."""
         batch, _ = self._batch.find(self._index)
         return batch.is_done and batch.parts is None
 
@@ -293,7 +293,7 @@ class Delivery:
 
 
 class HandedOver(Delivery):
-    """What `send` returns where the application has handlers: only these hear of the record."""
+    """What `send` returns where the application has an event handler, which alone learns what becomes of the record."""
 
     __slots__ = ()
 
@@ -303,11 +303,11 @@ class HandedOver(Delivery):
         super().__init__(batch, 0)
 
     def done(self) -> bool:
-        """Returns False, as it is not known here."""
+        """Returns False always, as only the event handler knows."""
         return False
 
     def report(self, timeout_s: float | None = None) -> DeliveryReport:  # noqa: ARG002
-        """Raises ClientError, as there is no report here."""
+        """Raises ClientError always, as only the event handler gets a report."""
         raise ClientError("the producer's handlers hear of the record; there is no report of it")
 
 

@@ -29,42 +29,42 @@ OnFailure = Callable[[Records, Exception], None]
 
 
 class EventHandler(Protocol):
-    """What an application gives to handle batches of records in place of the delivery to brokers."""
+    """An application's own handler of the batches of an async producer, in place of delivery to brokers."""
 
     def handle(self, events: Records) -> None:
-        """Takes a batch; called by one thread.
+        """Handles a batch of records; always called by the same thread.
 
-        What it raises is logged and given to `CallbackHandler.on_failure`.
+        An exception from here is logged and given to `CallbackHandler.on_failure`.
         """
 
 
 class CallbackHandler:
-    """Hooks into the pipeline, each of which does nothing here: derive from it and override what you need."""
+    """Hooks into the async producer's queue, each of which does nothing here: derive and override what you need."""
 
     def before_enqueue(self, event: ProducerRecord) -> ProducerRecord | None:
         """Returns the record to be queued in place of this one, or None to drop it; called by the thread that sends."""
         return event
 
     def after_enqueue(self, event: ProducerRecord, added: bool) -> None:
-        """Hears whether there was room for the record; called by the thread that sends."""
+        """Gets to know whether the queue had room for the record; called by the thread that sends."""
 
     def after_dequeuing_existing_data(self, event: ProducerRecord | None) -> Records:
-        """Returns what goes into the batch for a queued record, or for None: `queue.time` is over."""
+        """Returns the records that go into the batch for a queued one, or for None, once `queue.time` has passed."""
         return () if event is None else (event,)
 
     def before_sending_data(self, events: Records) -> Records:
-        """Returns the batch to be handled in place of this one."""
+        """Returns the records that the event handler is to get in place of these."""
         return events
 
     def last_batch_before_close(self) -> Records:
-        """Returns records to be handled last of all."""
+        """Returns records that the event handler is to get as its last batch, while the producer closes."""
         return ()
 
     def on_failure(self, events: Records, error: Exception) -> None:
-        """Hears of records that no broker took, or for which the event handler raised."""
+        """Gets records that no broker accepted, or for which the event handler raised `error`."""
 
     def close(self) -> None:
-        """Hears that the producer is closed; nothing is called after this."""
+        """Ends the hooks' work: the producer is closed, and no other hook is called after this."""
 
 
 class EventQueue:
@@ -148,7 +148,7 @@ class EventQueue:
         self._guarded(self._callbacks.close)
 
     def _gather(self) -> bool:
-        """Hands one batch over, once it is full or `queue.time` old; returns False after the last."""
+        """Waits until a batch is full or `queue.time` old and gives it to the handler; returns False after the last."""
         batch: list[ProducerRecord] = []
         deadline_s: float | None = None
         while len(batch) < self._settings.batch_size:
@@ -188,7 +188,7 @@ class EventQueue:
             self._guarded(partial(self._callbacks.on_failure, batch, error))
 
     def _guarded(self, call: Callable[[], Records | None]) -> Records | None:
-        """Returns what the application's code returns, or None where it raises, which must not end the thread."""
+        """Returns what a hook of the application returns; None where it raises: this logs the error and goes on."""
         try:
             return call()
         except Exception:
@@ -197,14 +197,14 @@ class EventQueue:
 
 
 class DeliveringHandler:
-    """The event handler that delivers; what a broker does not take goes to `on_failure`."""
+    """The default event handler, which sends records to brokers; records not accepted go to `on_failure`."""
 
     def __init__(self, deliver: Callable[[ProducerRecord, Callable[[DeliveryReport], None]], object]) -> None:
         self._deliver = deliver
         self.on_failure: OnFailure = CallbackHandler().on_failure
 
     def handle(self, events: Records) -> None:
-        """Encodes each record and hands it to the delivery."""
+        """Encodes each record and gives it to the producer's accumulator, to be sent."""
         for event in events:
             try:
                 self._deliver(event, partial(self._reported, event))

@@ -51,31 +51,31 @@ class Channel(Protocol):
     receive_waits_for: int
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Returns how many bytes of the parts were taken, 0 where it would have to wait."""
+        """Sends the parts as far as possible without blocking; returns the number of bytes sent, perhaps 0."""
 
     def receive(self) -> bytes | None:
-        """Returns bytes, b"" at the end of the stream; None where it would have to wait."""
+        """Returns received bytes, b"" at the end of the stream; None where it would block."""
 
     def waits(self, *, has_unsent: bool) -> int:
-        """Returns the selector's events to look for."""
+        """Returns the selector events to wait for; `has_unsent` says that bytes are still to be sent."""
 
 
 class PlainChannel:
-    """The socket itself."""
+    """A channel without TLS: the socket itself."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self.receive_waits_for = selectors.EVENT_READ
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Writes several parts in one call."""
+        """Sends all parts in one system call, as far as the socket takes them."""
         try:
             return self._socket.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
             return 0
 
     def receive(self) -> bytes | None:
-        """Reads what has come."""
+        """Returns what the socket has received."""
         try:
             return self._socket.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -87,9 +87,9 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """TLS over a socket. A part is taken whole or not at all, and then the same part is to be offered again.
+    """A channel with TLS. `send` takes a part whole or not at all; then the same part has to be passed again.
 
-    Of a part that is not taken, records may be on their way: OpenSSL goes on behind them.
+    Some TLS records of a part not taken may be sent already; OpenSSL continues after them.
     """
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
@@ -101,7 +101,7 @@ class TlsChannel:
         self.receive_waits_for = selectors.EVENT_READ
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Writes the first part."""
+        """Sends the first part."""
         self._send_waits_for = selectors.EVENT_WRITE
         try:
             return self._socket.send(parts[0])
@@ -112,7 +112,7 @@ class TlsChannel:
             return 0
 
     def receive(self) -> bytes | None:
-        """Reads at most a record."""
+        """Returns the bytes of one TLS record at most."""
         self.receive_waits_for = selectors.EVENT_READ
         try:
             return self._socket.recv(RECEIVE_BYTES)
@@ -123,7 +123,7 @@ class TlsChannel:
             return None
 
     def waits(self, *, has_unsent: bool) -> int:
-        """Returns what reading waits for, and what writing waits for while something is unsent."""
+        """Returns the events that TLS needs to receive and, with `has_unsent`, to send; either may need both."""
         return self.receive_waits_for | (self._send_waits_for if has_unsent else 0)
 
 
@@ -142,7 +142,7 @@ class ErrorAction(Enum):
 
 
 def action_for(code: int) -> ErrorAction:
-    """Returns the meaning of an error code in the answer to a Produce request."""
+    """Returns what to do with a batch after this error code in the response to a Produce request."""
     match code:
         case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return ErrorAction.DONE
@@ -172,7 +172,7 @@ SEND_PARTS = 64
 
 
 class Produced(NamedTuple):
-    """A broker's answer for one partition."""
+    """One partition's part of a Produce response."""
 
     topic: str
     partition: int
@@ -191,7 +191,7 @@ class Waiting(NamedTuple, Generic[Context]):
 
 
 class Link(Generic[Context]):
-    """A connection that never blocks. A posted request has a context, which comes back with its answer.
+    """A non-blocking connection for Produce requests; each has a context, which is returned with its response.
 
     After AnswerLostError it can't be used any more.
     """
@@ -215,7 +215,7 @@ class Link(Generic[Context]):
 
     @property
     def events(self) -> int:
-        """The events of the socket for which the selector is to wait."""
+        """The selector events of the socket after which `advance` is to be called."""
         return self._channel.waits(has_unsent=self.has_unwritten)
 
     @property
@@ -225,11 +225,11 @@ class Link(Generic[Context]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether all was written and answered."""
+        """Whether all requests are written, and answered as far as they have a response."""
         return not self.waiting and not self._unwritten
 
     def is_ending(self, now_s: float) -> bool:
-        """Returns whether the session is about to end, so that nothing more is to be posted here."""
+        """Returns whether the SASL session is about to end, so that new requests belong on a new connection."""
         return self._ends_at_s is not None and now_s >= self._ends_at_s
 
     def check_codec(self, codec: Codec) -> None:
@@ -256,7 +256,7 @@ class Link(Generic[Context]):
         self.write()
 
     def write(self) -> None:
-        """Writes what the channel takes."""
+        """Writes queued bytes to the channel until it would block."""
         unwritten = self._unwritten
         while unwritten:
             try:
@@ -271,7 +271,7 @@ class Link(Generic[Context]):
                 unwritten[0] = unwritten[0][sent:]
 
     def advance(self, events: int) -> list[tuple[Context, list[Produced]]]:
-        """Goes on after the selector has seen events, and returns the answers that have come."""
+        """Writes and reads after the selector's events; returns (context, partitions) of each response received."""
         if self._unwritten:
             self.write()
         return self._read() if events & self._channel.receive_waits_for else []
@@ -335,7 +335,7 @@ def _milliseconds(time: datetime | None) -> int:
 
 
 def encode_produce_head(acks: int, timeout_ms: int, batches: Sequence[tuple[str, int, bytes]]) -> bytes:
-    """Returns transactional id (null), acks, timeout, and the number of topics, encoded."""
+    """Returns the encoded beginning of a Produce request: transactional id (null), acks, timeout, number of topics."""
     return PRODUCE_HEAD.pack(-1, acks, timeout_ms) + INT32.pack(len({topic for topic, _, _ in batches}))
 
 

@@ -91,7 +91,7 @@ class Partitioner(Protocol):
 
 
 class StickyPartitioner:
-    """The default: murmur2 of the encoded key; without one, the same for a whole batch."""
+    """The default: by murmur2 of the encoded key; records without a key go to one random partition for a batch."""
 
     def __init__(self) -> None:
         self._current: dict[str, int] = {}
@@ -111,7 +111,7 @@ class StickyPartitioner:
 
 
 class RandomPartitioner:
-    """Murmur2 of the key, which is bytes or text; without one, another for each record."""
+    """Chooses by murmur2 of the key, which is bytes or text; at random for each record without a key."""
 
     def partition(self, key: Any, num_partitions: int) -> int:
         """Returns the partition for a record."""

@@ -299,7 +299,7 @@ _producers: set[Producer] = set()  # at most MAX_OPEN_PRODUCERS, also those that
 
 
 def _flush_at_exit() -> None:
-    """Delivers what a program has sent that ends without closing its producers."""
+    """Closes all open producers at the interpreter's exit, which delivers their records."""
     for producer in list(_producers):
         try:
             producer.close()

@@ -36,9 +36,9 @@ from millrace.zk.session import ZooKeeperSession
 
 
 class BrokerWatch:
-    """Knows where the live brokers listen for a security protocol.
+    """Watches in ZooKeeper where the live brokers listen for a security protocol.
 
-    `on_change(bootstrap)` is called on the session's thread after every change.
+    After every change of brokers or topics `on_change(bootstrap)` is called on the ZooKeeper session's thread.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ METADATA_PAUSE_S = 0.05
 
 
 class Routes:
-    """The leaders and partition counts, as the last metadata had them.
+    """A cache of the partition counts and leaders in the last metadata, refreshed on demand.
 
-    `brokers` are the addresses of the live ones, as far as is known; `cluster` is for requests to any, under `lock`.
+    `brokers` are the known addresses of live brokers; `cluster` is for requests to any of them, and needs `lock`.
     """
 
     def __init__(self, settings: ProducerSettings, bootstrap: str, clock: Clock) -> None:
@@ -138,11 +138,11 @@ class Routes:
         return self._leaders.get((topic, partition))
 
     def is_due(self, now_s: float) -> bool:
-        """Returns whether what is known has become old."""
+        """Returns whether the metadata is older than `topic.metadata.refresh.interval.ms`."""
         return now_s - self._asked_s > self._settings.topic_metadata_refresh_interval_ms / 1000
 
     def refresh(self, topics: tuple[str, ...]) -> None:
-        """Asks for topics that were named before; after a retriable error the old answer stays."""
+        """Asks a broker for metadata of these known topics; a topic for which it answers an error keeps its old one."""
         with self.lock:
             self._learn(self.cluster.metadata(topics), topics, must_be_there=False)
 
@@ -153,7 +153,7 @@ class Routes:
             self.cluster = self._cluster_of(bootstrap)
 
     def close(self) -> None:
-        """Closes the connections for metadata."""
+        """Closes the connections that metadata is asked for on."""
         with self.lock:
             self.cluster.close()
 

@@ -52,7 +52,7 @@ Posted = list[tuple[PartitionQueue, Batch]]
 
 
 class Sender:
-    """The thread that delivers, from its making to `stop`."""
+    """The thread that sends batches to leaders and handles the responses, from the constructor to `stop`."""
 
     def __init__(
         self, settings: ProducerSettings, routes: Routes, on_full: Callable[[str], object], clock: Clock
@@ -82,7 +82,7 @@ class Sender:
         self.thread.start()
 
     def wake(self) -> None:
-        """Makes the thread look again; called from any thread."""
+        """Wakes the thread to look for batches to send; may be called from any thread."""
         if self._is_woken or threading.current_thread() is self.thread:
             return
         self._is_woken = True
@@ -92,7 +92,7 @@ class Sender:
             return  # full, so that it wakes anyway; or closed, at its end
 
     def refresh(self) -> None:
-        """Asks who leads what, and repeats that, as a broker may hear of a change later; called from any thread."""
+        """Has the thread ask for metadata now and a few times later, as brokers may learn of a change late."""
         with self.accumulator.lock:
             self._look_at_s, self._look_pause_s = 0.0, FIRST_LOOK_PAUSE_S
         self.wake()
@@ -156,7 +156,7 @@ class Sender:
                 self._lose(link, AnswerLostError(f"the broker at {link.address} did not answer in {waited_ms} ms"))
 
     def _ready(self, now_s: float) -> tuple[dict[Address, list[PartitionQueue]], float]:
-        """Returns the partitions that have a batch to send, by their leader, and when to look again."""
+        """Returns by leader the partitions that have a batch to send, and the monotonic time at which to look again."""
         ready: dict[Address, list[PartitionQueue]] = {}
         failed: list[tuple[Batch, MillraceError]] = []
         wake_at_s = now_s + IDLE_S
@@ -183,7 +183,7 @@ class Sender:
         return ready, wake_at_s if not self._stale else min(wake_at_s, max(self._refresh_at_s, now_s))
 
     def _prepare(self, queue: PartitionQueue, now_s: float) -> list[tuple[Batch, MillraceError]]:
-        """Closes the open batch if it is due, gives up what is too old, and starts a new epoch if one is needed."""
+        """Closes a partition's open batch if due, begins an epoch if needed; returns batches to give up, with why."""
         if queue.open is not None and (self.accumulator.hurried or queue.open.ready_s <= now_s):
             queue.close_open()
         failed = self._expired(queue, now_s)
@@ -307,7 +307,10 @@ class Sender:
             self._give_up(queue, batch, error)
 
     def _out_of_line(self, queue: PartitionQueue, batch: Batch, error: MillraceError, *, forget: bool) -> None:
-        """Acts on a sequence that the broker misses: that of a batch before, which comes again, or a forgotten one."""
+        """Handles a refused sequence number: sends the batch again, under a new epoch if it is the partition's first.
+
+        A first batch that may have been appended is given up instead. `forget` drops the producer id, too.
+        """
         if queue.is_first(batch):
             if batch.may_be_appended:
                 self._give_up(queue, batch, error)

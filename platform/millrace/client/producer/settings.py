@@ -84,7 +84,7 @@ class ProducerProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ProducerProperties):
-    """These and the security of connections, of `security.protocol`, `ssl.*` and `sasl.*`."""
+    """The producer's own properties, and the security of connections from `security.protocol`, `ssl.*`, `sasl.*`."""
 
     security: ClientSecurity = ClientSecurity.PLAINTEXT
 
@@ -95,7 +95,7 @@ TABLE = ConfigTable(declared_keys(ProducerProperties))
 def parse_settings(
     properties: Mapping[str, Any], keywords: Mapping[str, Any]
 ) -> tuple[ProducerSettings, dict[str, Any]]:
-    """Returns the settings, and the plug-ins by property.
+    """Returns the settings, and the instances of plug-ins (encoders, partitioner, handlers) by property.
 
     Raises InvalidConfigError, which names what is unknown, contradictory or bad.
 
@@ -138,7 +138,7 @@ def _check(settings: ProducerSettings, given: Mapping[str, object]) -> None:
 
 
 def _plugin(name: str, value: object) -> Any:
-    """Returns the object itself, or an instance of the class that a dotted name, or the class, stands for."""
+    """Returns `value` or, for a class or its dotted name, an instance; raises InvalidConfigError for no such class."""
     if isinstance(value, str):
         module, _, attribute = value.replace(":", ".").rpartition(".")
         try:

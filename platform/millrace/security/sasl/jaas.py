@@ -32,7 +32,7 @@ MAX_CHARACTERS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """The class of a login module, and its options, which hold secrets."""
+    """A login module of a JAAS configuration: its Java class, and its options, which hold secrets."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)
@@ -44,9 +44,9 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(text: str, property_name: str) -> LoginModule:
-    """Returns the login module.
+    """Returns the login module in a text like `MODULE required NAME="VALUE" …;`.
 
-    Raises InvalidConfigError, which names the property, and quotes no part of its value.
+    Raises InvalidConfigError, which names the property but quotes no part of its value.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidConfigError(f"{property_name}: it is longer than {MAX_CHARACTERS} characters")

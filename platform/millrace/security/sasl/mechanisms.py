@@ -27,29 +27,29 @@ LOGIN_MODULES = {
 
 
 class ClientMechanism(Protocol):
-    """A client's side of one authentication."""
+    """The client's side of one SASL authentication."""
 
     name: str
 
     @property
     def is_complete(self) -> bool:
-        """Whether the server has proven itself as far as the mechanism asks for it."""
+        """Whether the authentication has succeeded, with the server's own proof if the mechanism has one."""
 
     def initial_response(self) -> bytes:
-        """Returns the first message to the server."""
+        """Returns the bytes of the first message to the server."""
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns the next message, or b"" where nothing is left to say.
+        """Returns the next message to the server, b"" if there is none.
 
-        Raises SaslAuthenticationError for a wrong server.
+        Raises SaslAuthenticationError for a server that does not prove its identity.
         """
 
 
 def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:
-    """Returns the mechanism that `sasl.mechanism` and `sasl.jaas.config` ask for.
+    """Returns a new client mechanism, by `sasl.mechanism` and `sasl.jaas.config`.
 
-    InvalidConfigError names the property that is missing or wrong. OAUTHBEARER may ask the token endpoint, and blocks
-    meanwhile: SaslAuthenticationError where it gives no token.
+    Raises InvalidConfigError, which names a missing or wrong property. OAUTHBEARER may block while it asks the token
+    endpoint; raises SaslAuthenticationError if that gives no token.
     """
     name, login = _login(properties)
     return BUILDERS[name](name, login, properties)

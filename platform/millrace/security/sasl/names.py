@@ -24,20 +24,20 @@ class Authenticated(NamedTuple):
 
 
 class ServerMechanism(Protocol):
-    """The broker's side of one authentication."""
+    """The broker's side of one SASL authentication."""
 
     name: str
 
     @property
     def authenticated(self) -> Authenticated | None:
-        """The user, as soon as nothing is left to prove."""
+        """The user, once the authentication has succeeded; else None."""
 
     def respond(self, response: bytes) -> bytes:
         """Returns the answer to a client's message; raises SaslAuthenticationError where the authentication fails."""
 
 
 def invalid_credentials(mechanism: str) -> SaslAuthenticationError:
-    """Returns the error of a mechanism: the same for an unknown user, a wrong password and a malformed message."""
+    """Returns the error of a failed authentication; it is the same for any cause, so as to tell an attacker nothing."""
     return SaslAuthenticationError(
         f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
     )

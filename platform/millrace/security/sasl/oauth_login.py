@@ -52,12 +52,12 @@ RETRY_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Where tokens are requested, with which credentials and timeouts.
+    """The OAuth endpoint from which tokens are requested, with the client's credentials and timeouts.
 
     Attributes:
-        timeout_s: How long the endpoint may send nothing.
-        connect_timeout_s: How long a connection may take; None for as long as `timeout_s`.
-        retry_s: How long to wait after the first request that failed; doubled each time.
+        timeout_s: For how long the endpoint may send nothing.
+        connect_timeout_s: How long connecting may take; None for as long as `timeout_s`.
+        retry_s: The pause after the first failed request; it doubles each time.
         retry_max_s: For how long failed requests are repeated.
     """
 
@@ -74,14 +74,14 @@ class TokenEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, and how many seconds it lives; 0 where the endpoint does not say."""
+    """A token, and for how many seconds it is valid; 0 where the endpoint does not say."""
 
     text: str = field(repr=False)
     life_s: float
 
 
 class TokenSource:
-    """The token of one endpoint; threads share it."""
+    """Keeps the current token of one endpoint, and renews it before it expires; thread-safe."""
 
     def __init__(self, fetch: Callable[[], Token], clock: Clock) -> None:
         self._fetch = fetch
@@ -93,7 +93,7 @@ class TokenSource:
         self._renewed_at_s = clock.monotonic_s()
 
     def token(self) -> str:
-        """Returns a token that is still good; raises SaslAuthenticationError if there is none."""
+        """Returns a valid token, requested or cached; raises SaslAuthenticationError if there is none."""
         with self._lock:
             if self._clock.monotonic_s() >= self._renewed_at_s:
                 self._renew()
@@ -117,7 +117,7 @@ class TokenSource:
 
 @lru_cache(maxsize=MAX_SOURCES)
 def token_source(endpoint: TokenEndpoint) -> TokenSource:
-    """Returns the process's source of an endpoint's tokens."""
+    """Returns the source of an endpoint's tokens that the whole process shares."""
     return TokenSource(lambda: fetch_token(endpoint), SystemClock())
 
 
@@ -140,7 +140,7 @@ class _Connection(http.client.HTTPConnection):
         self._timeout_for_bytes_s = timeout_for_bytes_s
 
     def connect(self) -> None:
-        """Connects within the request's timeout, then sets that for bytes."""
+        """Connects within the timeout for connecting, then sets the timeout for reading."""
         super().connect()
         self.sock.settimeout(self._timeout_for_bytes_s)
 
@@ -157,11 +157,11 @@ class _Connecting(HTTPHandler, HTTPSHandler):
         self._timeout_for_bytes_s = timeout_for_bytes_s
 
     def http_open(self, request: Request) -> http.client.HTTPResponse:
-        """Asks in plain text."""
+        """Sends the request without TLS, and returns the response."""
         return self.do_open(partial(_Connection, timeout_for_bytes_s=self._timeout_for_bytes_s), request)
 
     def https_open(self, request: Request) -> http.client.HTTPResponse:
-        """Asks over TLS."""
+        """Sends the request over TLS, and returns the response."""
         return self.do_open(partial(_TlsConnection, timeout_for_bytes_s=self._timeout_for_bytes_s), request)
 
 
@@ -220,9 +220,9 @@ MAX_TOKEN_BYTES = 256 << 10
 
 
 def token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable[[], BearerToken]:
-    """Returns a function that returns a token, or raises SaslAuthenticationError with the reason why there is none.
+    """Returns a function that returns a valid token, or raises SaslAuthenticationError with the reason.
 
-    Raises InvalidConfigError, which names what is missing or wrong; requests no token yet.
+    Raises InvalidConfigError for a missing or wrong option; requests no token yet.
     """
     url = properties.get(ENDPOINT_URL, "").strip()
     if not url:
@@ -241,7 +241,7 @@ def token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable[
 
 
 def unsecured_token(options: Mapping[str, str], clock: Clock | None = None) -> BearerToken:
-    """Returns a token that nobody has signed, with the claims that the options give it."""
+    """Returns an unsigned token, for tests, with the claims in the login module's options."""
     now_s = (clock or SystemClock()).now_ms() / 1000
     claims: dict[str, object] = {}
     for name, value in options.items():
@@ -303,7 +303,7 @@ def _number(text: str) -> float:
 
 
 def _list(text: str) -> list[str]:
-    """Returns the elements of a list; the first character of the text is the one that separates them."""
+    """Returns the elements of a list such as `,a,b`, whose first character is the separator."""
     return text[1:].split(text[0]) if text[1:] else []
 
 

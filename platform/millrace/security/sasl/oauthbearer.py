@@ -25,14 +25,14 @@ INVALID_TOKEN = json.dumps({"status": "invalid_token"}, separators=(",", ":")).e
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A token as it goes over the wire, and the extensions that go with it."""
+    """An OAuth token as text, and the SASL extensions (RFC 7628) to send with it."""
 
     text: str = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class OAuthBearerClient:
-    """A client that shows a token."""
+    """A client's side of OAUTHBEARER, which sends a token."""
 
     name = OAUTHBEARER
 
@@ -46,7 +46,7 @@ class OAuthBearerClient:
         self.is_complete = False
 
     def initial_response(self) -> bytes:
-        """Returns the token and its extensions."""
+        """Returns the only message: the token and its extensions."""
         extensions = "".join(f"\x01{key}={value}" for key, value in self._token.extensions.items())
         return f"n,,\x01auth=Bearer {self._token.text}{extensions}\x01\x01".encode()
 
@@ -57,7 +57,7 @@ class OAuthBearerClient:
 
 
 class OAuthBearerServer:
-    """A broker's side: `validate` returns the user that a token names, or raises SaslAuthenticationError."""
+    """A broker's side of OAUTHBEARER; `validate` returns a token's user, or raises SaslAuthenticationError."""
 
     name = OAUTHBEARER
 
@@ -67,10 +67,10 @@ class OAuthBearerServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns b"" for a good token, and the refusal for another.
+        """Returns b"" for a valid token, else the error message that RFC 7628 has for an invalid one.
 
-        Raises SaslAuthenticationError for a malformed message, for another user's authorization id, and for any later
-        message.
+        Raises SaslAuthenticationError for a malformed message, for another user's authorization id, and for any
+        message after the first.
         """
         if self._has_refused or self.authenticated is not None:
             raise invalid_credentials(OAUTHBEARER)
@@ -87,7 +87,7 @@ class OAuthBearerServer:
 
 
 def parse_initial_response(message: bytes) -> tuple[str, str]:
-    """Returns the authorization id and the token of a client's message.
+    """Returns the authorization id ("" for none) and the token in a client's `n,a=…,^Aauth=Bearer …^A^A`.
 
     Raises SaslAuthenticationError for another form.
     """

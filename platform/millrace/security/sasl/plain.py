@@ -14,7 +14,7 @@ from millrace.security.sasl.names import PLAIN, Authenticated, invalid_credentia
 
 
 class PlainClient:
-    """A client that sends its name and password."""
+    """A client's side of PLAIN, which sends its name and password."""
 
     name = PLAIN
 
@@ -25,7 +25,7 @@ class PlainClient:
         self.is_complete = False
 
     def initial_response(self) -> bytes:
-        """Returns the only message."""
+        """Returns the only message, which has the name and the password."""
         self.is_complete = True
         return self._message
 
@@ -37,7 +37,7 @@ class PlainClient:
 
 
 class PlainServer:
-    """A broker that has a password for each user. For an unknown user it computes as many hashes as for a known one."""
+    """A broker's side of PLAIN, with a password by user; it takes as long for an unknown user as for a known one."""
 
     name = PLAIN
 
@@ -59,5 +59,5 @@ class PlainServer:
 
 
 def _digest(password: str) -> bytes:
-    """Returns the same number of bytes for every password, so that every comparison takes the same time."""
+    """Returns the SHA-256 of a password, so that comparisons of passwords of any length take the same time."""
     return sha256(password.encode()).digest()

@@ -55,7 +55,7 @@ CREDENTIAL = re.compile(
 
 
 class ScramCredential(NamedTuple):
-    """What a broker keeps of a password: salted keys, from which it can't be read."""
+    """What a broker stores of a password: salt, iterations, and two keys from which the password can't be derived."""
 
     salt: bytes
     stored_key: bytes
@@ -67,27 +67,27 @@ class ScramCredential(NamedTuple):
 
 
 def new_nonce() -> str:
-    """Returns a text that nobody can guess, as Kafka makes them: 26 digits to the base 36, of 134 bits."""
+    """Returns a random nonce in Kafka's form: 26 digits of base 36, which are 134 bits."""
     return "".join(secrets.choice(BASE_36) for _ in range(NONCE_CHARACTERS))
 
 
 def new_salt() -> bytes:
-    """Returns a salt that no other password has."""
+    """Returns a new random salt."""
     return new_nonce().encode()
 
 
 def hmac_of(hash_name: str, key: bytes, message: bytes) -> bytes:
-    """Returns the HMAC of a message."""
+    """Returns the HMAC of a message under a key, by this hash."""
     return hmac.digest(key, message, hash_name)
 
 
 def salted_password(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Returns the secret that the keys derive from; the time that it takes grows with the iterations."""
+    """Returns RFC 5802's SaltedPassword, from which all keys derive; takes time in proportion to the iterations."""
     return hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Returns the credential of a salted password."""
+    """Returns the credential to store for what `salted_password` returned with this salt and iterations."""
     hash_name = SCRAM_HASHES[mechanism]
     client_key = hmac_of(hash_name, salted, b"Client Key")
     server_key = hmac_of(hash_name, salted, b"Server Key")
@@ -102,14 +102,14 @@ def new_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIO
 
 
 def client_proof(hash_name: str, salted: bytes, auth_message: bytes) -> bytes:
-    """Returns what proves that a client knows the password."""
+    """Returns RFC 5802's ClientProof, by which a client proves that it knows the password."""
     client_key = hmac_of(hash_name, salted, b"Client Key")
     stored_key = hashlib.new(hash_name, client_key).digest()
     return xor(client_key, hmac_of(hash_name, stored_key, auth_message))
 
 
 def is_proof(hash_name: str, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
-    """Returns whether a client's proof comes from the password of the stored key."""
+    """Returns whether a client's proof was made with the password whose stored key this is."""
     signature = hmac_of(hash_name, stored_key, auth_message)
     if len(proof) != len(signature):
         return False
@@ -122,13 +122,13 @@ def xor(first: bytes, second: bytes) -> bytes:
 
 
 def credential_text(credential: ScramCredential) -> str:
-    """Returns a credential as Kafka writes it."""
+    """Returns a credential as Kafka writes it: `salt=…,stored_key=…,server_key=…,iterations=…`, bytes in base 64."""
     salt, stored_key, server_key = (base64.b64encode(one).decode() for one in credential[:3])
     return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Parses the text of a credential; raises UnacceptableCredentialError, which hides it, for another form."""
+    """Returns the credential that `credential_text` writes so; raises UnacceptableCredentialError for another form."""
     match = CREDENTIAL.fullmatch(text)
     if match is None:
         raise UnacceptableCredentialError("the text of a SCRAM credential has another form than Kafka's")
@@ -162,7 +162,7 @@ TOKEN_EXTENSION = "tokenauth"  # noqa: S105 -- an extension's name
 
 
 class ClientFirst(NamedTuple):
-    """A client's first message; `bare` is the part that is signed."""
+    """A client's first message, parsed; `bare` is the part that the proofs sign."""
 
     bare: str
     name: str
@@ -181,7 +181,7 @@ class ServerFirst(NamedTuple):
 
 
 class ClientFinal(NamedTuple):
-    """A client's last message; `bare` is the part that is signed."""
+    """A client's last message, parsed; `bare` is the part that the proofs sign."""
 
     bare: str
     nonce: str
@@ -189,30 +189,30 @@ class ClientFinal(NamedTuple):
 
 
 class ServerFinal(NamedTuple):
-    """A server's last message: its signature, or its error."""
+    """A server's last message, parsed: its signature, or its error."""
 
     signature: bytes
     error: str | None
 
 
 def client_first(name: str, nonce: str, *, is_by_token: bool) -> str:
-    """Returns the part of a client's first message that is signed."""
+    """Returns the part `n=…,r=…` of a client's first message, which the proofs sign."""
     sasl_name = name.replace("=", "=3D").replace(",", "=2C")
     return f"n={sasl_name},r={nonce}" + (f",{TOKEN_EXTENSION}=true" if is_by_token else "")
 
 
 def client_final(nonce: str) -> str:
-    """Returns the part of a client's last message that is signed."""
+    """Returns the part `c=…,r=…` of a client's last message, which the proofs sign."""
     return f"c={CHANNEL},r={nonce}"
 
 
 def auth_message(first: str, challenge: str, final: str) -> bytes:
-    """Returns what both sides sign."""
+    """Returns RFC 5802's AuthMessage, which both sides' proofs sign: the three parts with commas between."""
     return f"{first},{challenge},{final}".encode()
 
 
 def parse_client_first(message: bytes) -> ClientFirst:
-    """Returns a client's first message; raises SaslAuthenticationError for another form, as in the parsers below."""
+    """Returns a client's `n,a=…,n=…,r=…`, parsed; raises SaslAuthenticationError for another form."""
     match = _match(CLIENT_FIRST, message)
     extensions = dict(one.split("=", 1) for one in match["extensions"].split(",") if one)
     return ClientFirst(
@@ -225,25 +225,25 @@ def parse_client_first(message: bytes) -> ClientFirst:
 
 
 def parse_server_first(message: bytes) -> ServerFirst:
-    """Returns a server's first message."""
+    """Returns a server's `r=…,s=…,i=…`, parsed; raises SaslAuthenticationError for another form."""
     match = _match(SERVER_FIRST, message)
     return ServerFirst(match[0], match["nonce"], _decoded(match["salt"]), int(match["iterations"]))
 
 
 def parse_client_final(message: bytes) -> ClientFinal:
-    """Returns a client's last message."""
+    """Returns a client's `c=…,r=…,p=…`, parsed; raises SaslAuthenticationError for another form."""
     match = _match(CLIENT_FINAL, message)
     return ClientFinal(match["bare"], match["nonce"], _decoded(match["proof"]))
 
 
 def parse_server_final(message: bytes) -> ServerFinal:
-    """Returns a server's last message."""
+    """Returns a server's `v=…` or `e=…`, parsed; raises SaslAuthenticationError for another form."""
     match = _match(SERVER_FINAL, message)
     return ServerFinal(_decoded(match["signature"] or ""), match["error"])
 
 
 def encoded(prefix: str, value: bytes) -> bytes:
-    """Returns the end of a message: its letter and a value in base 64."""
+    """Returns the field `PREFIX=VALUE` of a message, the value in base 64."""
     return f"{prefix}={base64.b64encode(value).decode()}".encode()
 
 
@@ -272,7 +272,7 @@ MAX_CLIENT_ITERATIONS = 1_000_000  # bounds what a hostile server makes a client
 
 
 class State(Enum):
-    """How far an authentication has come."""
+    """The state of a client's authentication."""
 
     BEGUN = auto()
     CHALLENGED = auto()
@@ -281,7 +281,7 @@ class State(Enum):
 
 
 class ScramClient:
-    """A client with a name and a password, or with a delegation token's id and HMAC."""
+    """A client's side of SCRAM, with a user's name and password, or a delegation token's id and HMAC."""
 
     def __init__(
         self, name: str, username: str, password: str, *, is_by_token: bool = False, nonce: str | None = None
@@ -300,7 +300,7 @@ class ScramClient:
         return self._state is State.COMPLETE
 
     def initial_response(self) -> bytes:
-        """Returns the client's first message."""
+        """Returns the client's first message, with its name and nonce."""
         self._state = State.CHALLENGED
         return (GS2_HEADER + self._first).encode()
 
@@ -343,9 +343,9 @@ BASE_36_BYTES = BASE_36.encode()
 
 
 class Known(NamedTuple):
-    """What a broker knows of a name: the credential, and the user that it authenticates, None for an unknown name.
+    """What a broker looks up for a name: the credential to check, and the user that is then authenticated.
 
-    A delegation token authenticates its owner, until it expires.
+    The user is None for an unknown name, whose credential is made up; for a delegation token it is the owner.
     """
 
     credential: ScramCredential
@@ -356,7 +356,7 @@ Lookup = Callable[[str, bool], Known]  # takes a name, and whether it is the id 
 
 
 class ScramServer:
-    """One authentication by SCRAM."""
+    """A broker's side of one SCRAM authentication."""
 
     def __init__(self, name: str, lookup: Lookup, nonce: str | None = None) -> None:
         self.name = name
@@ -399,10 +399,10 @@ class ScramServer:
 
 
 class UnknownUsers:
-    """Makes up credentials for unknown users: always the same one for a name, which no password fits.
+    """Makes up credentials for unknown users, always the same for a name, so that nobody learns which users exist.
 
-    It looks like `model`, the credential of a known user: as many iterations, and a salt of the same length and
-    alphabet. It is derived from the model's server key, so nobody else can derive it.
+    Such a credential looks like `model`, a known user's: as many iterations, a salt of the same length and alphabet.
+    It derives from the model's server key, which nobody else knows, and no password fits it.
     """
 
     def __init__(self, model: ScramCredential) -> None:
@@ -410,7 +410,7 @@ class UnknownUsers:
         self._is_text = all(byte in BASE_36_BYTES for byte in model.salt)
 
     def credential(self, user: str) -> ScramCredential:
-        """Returns the credential that is shown for a user."""
+        """Returns the made-up credential of an unknown user."""
         salt, stored_key, server_key, iterations = self._model
         made_up = shake_256(server_key + user.encode()).digest(len(salt) + len(stored_key))
         shown = made_up[: len(salt)]
