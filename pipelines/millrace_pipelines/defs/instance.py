@@ -35,7 +35,7 @@ def remove_tick_logs(instance: dg.DagsterInstance, now_ms: int) -> int:
 
 
 class PruningConfig(dg.Config):
-    """What a pruning keeps."""
+    """How many finished runs a pruning keeps."""
 
     keep_runs: int = Field(default=KEPT_RUNS, ge=1, description="How many of the newest finished runs stay.")
     dry_run: bool = Field(default=False, description="Only say how many runs would be removed.")
