@@ -84,7 +84,7 @@ def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = Non
 
 
 def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Returns dead letters under the current columns, where their file may be older than some of these."""
+    """Returns dead letters with all named columns, where they were read from a file that lacks newer ones."""
     found = as_schema(dead_letters, pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names]))
     if LEDGER not in names:
         return found
@@ -99,7 +99,7 @@ def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Itera
 
 
 def chosen(dead_letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Booleans:
-    """Returns a mask of the selected dead letters; with `replayed`, of those that are, or are not, replayed."""
+    """Returns a mask of the selected dead letters; `replayed` restricts it to those that are, or are not, replayed."""
     mask: Booleans = pa.array(np.ones(dead_letters.num_rows, np.bool_))
     if selection.reason is not None:
         mask = pc.and_(mask, pc.equal(filled(dead_letters.column("reason"), NO_REASON), pa.scalar(selection.reason)))
@@ -116,7 +116,7 @@ def chosen(dead_letters: pa.Table, selection: Selection, *, replayed: bool | Non
 
 
 def is_reached(dead_letters: pa.Table, rows: Ledger) -> Flags:
-    """Returns whether the rows' ledger has reached each dead letter; others are of a load that has not ended."""
+    """Returns a mask of the dead letters below the ledger's offsets; others are of a load that has not ended."""
     partitions, offsets = (dead_letters.column(name).to_numpy() for name in ("partition", "offset"))
     reached: Flags = dead_letters.column("ledger").to_numpy(zero_copy_only=False) != rows.name
     for partition, entry in rows.partitions.items():
@@ -126,7 +126,7 @@ def is_reached(dead_letters: pa.Table, rows: Ledger) -> Flags:
 
 
 def known_dead_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:
-    """Returns, by partition, the offsets that are dead letters already though the rows' ledger has not reached them."""
+    """Returns, by partition, the offsets of dead letters above the ledger: their load stopped before its rows."""
     ahead = {
         partition: rows.next_offset(partition) or 0
         for partition, entry in ledger_of(dead_letters).partitions.items()
@@ -146,13 +146,13 @@ def known_dead_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offset
 
 
 class Pending(NamedTuple):
-    """A replay whose rows are committed, and whose dead letters are not marked yet."""
+    """A replay that committed its rows, and has yet to write its number into the dead letters that became rows."""
 
     number: int
     dead_letters: Ranges
 
     def mask(self, dead_letters: pa.Table) -> Flags:
-        """Returns which dead letters it has replayed and not marked yet."""
+        """Returns a mask of the dead letters that this replay has made rows of, and not marked yet."""
         found: Flags = np.zeros(dead_letters.num_rows, np.bool_)
         ledgers = dead_letters.column("ledger").to_numpy()
         partitions, offsets = (dead_letters.column(name).to_numpy() for name in ("partition", "offset"))
@@ -172,12 +172,12 @@ def replay_number(table: Table) -> int:
 
 
 def expected_number(number: int) -> dict[str, int | None]:
-    """Returns what a commit expects that follows a replay of this number."""
+    """Returns the transaction version that a commit expects when the last replay had this number."""
     return {REPLAY_APP_ID: number or None}
 
 
 def ranges_of(dead_letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
-    """Returns the dead letters' offsets as ranges, by ledger and partition."""
+    """Returns the dead letters' offsets as [from, until] pairs, by ledger and partition."""
     found: dict[str, dict[str, list[list[int]]]] = {}
     for ledger in texts_of(dead_letters.column("ledger").unique()):
         of_ledger = dead_letters.filter(pc.equal(dead_letters.column("ledger"), pa.scalar(ledger)))
@@ -190,7 +190,7 @@ def ranges_of(dead_letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
 
 
 def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
-    """Returns the replay that stopped before its marks; None where there is none.
+    """Returns the replay that stopped before it marked its dead letters as replayed; None where there is none.
 
     Raises:
         WarehouseError: The rows' history no longer says which dead letters it replayed.
@@ -205,7 +205,7 @@ def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
 
 
 def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
-    """Marks the dead letters of a replay that stopped before it did so; returns its number, or None.
+    """Marks the dead letters of a replay that stopped before that as replayed; returns its number, None without one.
 
     Raises:
         StaleLedgerError: Others rewrote their table at every attempt.
@@ -229,7 +229,7 @@ def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | Non
 
 
 def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) -> Rewrite:
-    """Writes the files that have dead letters of a replay again, with its number in them."""
+    """Writes the files with a replay's dead letters again, with the replay's number in the column `replay`."""
     added: list[DataFile] = []
     removed: list[CurrentFile] = []
     for number, file in enumerate(current_files(table)):
