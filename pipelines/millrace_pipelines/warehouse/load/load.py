@@ -75,7 +75,7 @@ SERVICE = "millrace-load"
 
 
 class LoadTrace:
-    """Records the spans of one load, if it is traced at all."""
+    """Records the trace spans of one load; nothing where tracing is off."""
 
     def __init__(self, tracing: Tracing | None, clock: Clock) -> None:
         self._tracing = tracing
@@ -84,7 +84,7 @@ class LoadTrace:
 
     @contextmanager
     def committing(self, report: LoadReport, traces: Sequence[str]) -> Iterator[None]:
-        """Measures a commit, and records both spans when it has ended, whether it succeeded or failed."""
+        """Measures a commit; at its end, records spans of the load and the commit, whether it succeeded or failed."""
         contexts = sampled_contexts(trace.encode() for trace in traces)
         if self._tracing is None or not contexts:
             yield
@@ -116,7 +116,7 @@ def _attributes(report: LoadReport) -> Attributes:
 
 
 class PlannedLoad(NamedTuple):
-    """The ledger that the table begins first, None for none, and what is read after that."""
+    """The plan of a load, and the change to another ledger that comes before it; None where the ledger stays."""
 
     change: LedgerChange | None
     plan: LoadPlan
@@ -330,7 +330,7 @@ def _reloaded(
 
 
 def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
-    """Raises ModeError where replacing ranges would not leave the table as the topic says."""
+    """Raises ModeError where a reload of the ranges would leave the table different from the topic."""
     if tables.rows is not None and former_ledgers(tables.rows) and plan.ranges:
         raise ModeError(
             f"{tables.location} has rows of former logs too, at offsets of their own: load into another table"
