@@ -181,7 +181,7 @@ def produce(
 
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:
-    """Returns the format of a line that the options describe."""
+    """Returns how lines are read as records, by the command's options."""
     from millrace.config import parse_assignments
 
     given = [pair for one in header or () for pair in parse_assignments([one]).items()]  # a name may come again

@@ -63,7 +63,7 @@ class Entity:
     default_ip: DefaultIp = False
 
     def named(self) -> dict[str, str | None]:
-        """Returns the names by kind, None for the default; raises typer.BadParameter for what is no entity."""
+        """Returns the named entities by kind, None for the default; raises typer.BadParameter for no entity."""
         from millrace.client.access import ADDRESS, CLIENT_ID, USER
 
         given = {

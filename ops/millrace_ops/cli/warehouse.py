@@ -211,7 +211,7 @@ def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: 
 
 @contextmanager
 def _noted(options: LoadOptions, textfile: str | None) -> Iterator[None]:
-    """Adds to the file how the load has ended, if there is one to be written; a load's own error comes first."""
+    """Counts the load inside in the metrics file `textfile`, if there is one; a load's own error goes first."""
     if textfile is None:
         yield
         return
@@ -274,7 +274,7 @@ def shown_listener() -> Iterator[LoadListener]:
 
 
 def described(step: Step) -> str:
-    """Returns the step's name, and behind the plan what takes the time until the first task is done."""
+    """Returns a step's name for users; for the plan, also why the first task takes long."""
     from millrace_pipelines.warehouse.load.options import Step
 
     return "planned, starting Spark" if step is Step.PLANNED else str(step)
