@@ -188,7 +188,7 @@ class ResourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class EntryOptions:
-    """Which entries on these resources are meant."""
+    """The options that select ACL entries on the named resources."""
 
     principals: Principals = None
     hosts: Hosts = None

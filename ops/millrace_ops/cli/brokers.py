@@ -151,7 +151,7 @@ def strays(
 
 
 def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[LogDir] | None:
-    """Returns a broker's data directories; None if it is not alive or the request fails."""
+    """Returns a broker's data directories; None if the broker is not alive or the request fails."""
     from millrace_ops.replicas.cluster_state import read_log_dirs
 
     return read_log_dirs(cluster, broker_id) if broker_id in state.metadata.brokers else None

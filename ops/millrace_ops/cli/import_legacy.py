@@ -128,7 +128,7 @@ class _Importer:
                 raise CorruptRecordError(self._stopped_at)
 
     def _records(self, partition: LegacyPartition, listener: ImportListener) -> Iterator[NewRecord]:
-        """Yields the partition's records, up to the first damage that is not to be skipped."""
+        """Yields a partition's messages as records, up to the first damage that is not to be skipped."""
         from millrace.records.record import NewRecord
         from millrace_ops.migration.legacy_log import Damage, read_partition
 

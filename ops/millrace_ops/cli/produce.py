@@ -75,7 +75,7 @@ class Sender:
         self._keyless_partition = 0
 
     def send(self, records: Iterable[Placed]) -> None:
-        """Sends all records and waits for the acknowledgements.
+        """Sends the records and waits until the broker has acknowledged all of them.
 
         Raises:
             InvalidRecordError: A record names a partition that doesn't exist, and none of these records is sent; or the

@@ -187,7 +187,7 @@ def _headers(value: object) -> tuple[Header, ...]:
 
 
 def _whole(fields: Mapping[str, object], name: str, minimum: int, maximum: int) -> int | None:
-    """Returns the whole number of a field, or None if it is missing or null."""
+    """Returns the whole number in a field of a JSON record, or None if the field is missing or null."""
     value = fields.get(name)
     if value is None:
         return None

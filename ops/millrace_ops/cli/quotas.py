@@ -53,7 +53,7 @@ Values = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Whose quotas are meant: by its name, or as the default of its kind."""
+    """The options that name whose quotas are meant: a user or client by its name, or the default of its kind."""
 
     user: User = None
     client: Client = None

@@ -262,7 +262,7 @@ def delete(
 
 
 def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int) -> None:
-    """Raises OffsetOutOfRangeError, before anything is deleted, if a partition ends before the offset."""
+    """Raises OffsetOutOfRangeError if a partition ends before the offset; called before anything is deleted."""
     from millrace.client import SimpleConsumer
 
     consumer = SimpleConsumer(cluster)

@@ -24,7 +24,7 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class TopicsToo:
-    """The options by which the tables' topics are asked, too."""
+    """The options by which the brokers are asked for the topics of tables, too."""
 
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")

@@ -46,7 +46,7 @@ class Audits:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-audit")
 
     def of(self, location: str) -> Audit | None:
-        """Returns the last audit of a table."""
+        """Returns the last audit of the table at a location; None where there was none."""
         with self._lock:
             return self._audits.get(location)
 
@@ -56,7 +56,7 @@ class Audits:
             return [one for one in self._audits.values() if one.ended_ms is None]
 
     def start(self, location: str) -> None:
-        """Begins an audit, unless one of this table is under way."""
+        """Begins an audit of a table, unless one of this table waits or runs."""
         with self._lock:
             last = self._audits.pop(location, None)
             is_under_way = last is not None and last.ended_ms is None

@@ -55,7 +55,7 @@ class Overview:
 
 
 class Replicas(NamedTuple):
-    """The bytes of each partition at its leader, and by broker what it copies from one data directory to another."""
+    """The bytes of each partition at its leader, and, by broker, the replicas that are copied to another directory."""
 
     sizes: Mapping[Partition, int]
     copied: Mapping[int, Sequence[Partition]]
@@ -71,7 +71,7 @@ def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partiti
 
 
 def look_at_replicas(cluster: Cluster, metadata: ClusterMetadata, *, only_leaders: bool = False) -> Replicas:
-    """Returns what brokers report of their replicas, or of leaders only; nothing of a broker whose request fails."""
+    """Returns what brokers report of their replicas, or of leaders only, without brokers whose request fails."""
     sizes: dict[Partition, int] = {}
     copied: dict[int, list[Partition]] = {}
     for broker, partitions in _by_broker(metadata, only_leaders).items():

@@ -32,7 +32,7 @@ class Asked:
     own_troubles: Sequence[str] | None = None
 
     def need(self, name: str) -> str:
-        """Returns a field of the query; raises InvalidRequestError where it is missing."""
+        """Returns a field of the request's query; raises InvalidRequestError where it is missing."""
         if not self.query.get(name):
             raise InvalidRequestError(f"the address lacks {name}=…")
         return self.query[name]

@@ -30,7 +30,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo found.
+    """The figures that the demo found.
 
     Attributes:
         table: The folder of the flights' table.

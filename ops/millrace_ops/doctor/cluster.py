@@ -157,7 +157,7 @@ def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs
 
 
 def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFinding]:
-    """Yields, for each property that is a replication factor, whether there are as many brokers."""
+    """Yields, for each property that is a replication factor, the finding on whether there are as many brokers."""
     for name, replicas in (
         ("default.replication.factor", options.broker.default_replication_factor),
         ("offsets.topic.replication.factor", options.groups.offsets_topic_replication_factor),

@@ -51,14 +51,14 @@ def _without_effect(options: BrokerOptions) -> Iterator[tuple[str, str]]:
 
 
 class _Kept(logging.Handler):
-    """Keeps the sentences of warnings."""
+    """A logging handler that keeps the sentences of warnings in a list."""
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__(logging.WARNING)
         self._sentences = sentences
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps a line of the log."""
+        """Adds the sentence of a log record to the list."""
         self._sentences.append(record.getMessage())
 
 

@@ -89,7 +89,7 @@ def _group_limits() -> Iterable[int]:
 
 
 def _dirty_percent(name: str, memory_bytes: int | None) -> float | None:
-    """Returns a limit of dirty pages, which is given in bytes or, where that is 0, in percent."""
+    """Returns a kernel limit of dirty pages in percent, also where the kernel has it in bytes; None where unknown."""
     in_bytes = _number(Path(f"/proc/sys/vm/{name}_bytes"))
     if in_bytes and memory_bytes:
         return 100 * in_bytes / memory_bytes

@@ -361,7 +361,7 @@ class AdminEndpoint(NamedTuple):
 
 
 def held_together(topic: str, reports: Sequence[BrokerReport]) -> Held:
-    """Returns what all brokers hold of a topic that can be adopted.
+    """Joins the brokers' reports on a topic into what the live brokers hold of it together.
 
     Raises AdoptionRefusedError if the topic exists, if the brokers belong to several clusters, or if a live broker was
     not asked, which may have logs that no other broker has.

@@ -150,7 +150,7 @@ def not_arrived(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
 
 
 def elect_preferred(cluster: Cluster, moves: Sequence[Move]) -> list[ElectionResult]:
-    """Lets the first replicas of moved partitions lead them; returns the elections that failed."""
+    """Has the first replica of each moved partition elected as its leader; returns the elections that failed."""
     if not moves:
         return []
     results = elect_leaders(cluster, ElectionType.PREFERRED, [move.partition for move in moves])

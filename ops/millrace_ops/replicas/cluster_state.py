@@ -88,7 +88,7 @@ class ClusterState:
 
 
 def read_cluster_state(cluster: Cluster, topics: Sequence[str] | None = None) -> ClusterState:
-    """Returns the state of these topics, or of all without an error; raises AbsentTopicError or BrokerError."""
+    """Returns the state of these topics, or of all that have no error; raises AbsentTopicError or BrokerError."""
     metadata = cluster.metadata(topics)
     named = topics or sorted(name for name, topic in metadata.topics.items() if not topic.error_code)
     partitions = {
@@ -131,7 +131,7 @@ def read_log_dirs(
 
 
 def by_broker(pairs: Iterable[tuple[int, Partition]]) -> dict[int, list[Partition]]:
-    """Returns the partitions of each broker."""
+    """Returns the partitions in (broker, partition) pairs as a list for each broker."""
     grouped: dict[int, list[Partition]] = {}
     for broker, partition in pairs:
         grouped.setdefault(broker, []).append(partition)
@@ -171,7 +171,7 @@ class HeldReplica:
 
 
 def broker_ids(state: ClusterState) -> list[int]:
-    """Returns the brokers that are alive or hold replicas."""
+    """Returns the ids of the brokers that are alive or hold replicas."""
     holders = {one for partition in state.partitions.values() for one in partition.replicas}
     return sorted(holders | state.metadata.brokers.keys())
 

@@ -31,7 +31,7 @@ class Counts:
     """How many replicas, or how many leaders, each broker has, by topic and in total."""
 
     def __init__(self, brokers: Iterable[int], placed: Iterable[tuple[str, int]]) -> None:
-        """Counts the pairs (topic, broker)."""
+        """Counts `placed`, (topic, broker) pairs, one for each replica, or each leader, of a topic's partitions."""
         self._brokers = sorted(brokers)
         self.total = dict.fromkeys(self._brokers, 0)
         self._of_topic: dict[str, dict[int, int]] = {}

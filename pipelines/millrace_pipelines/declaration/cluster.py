@@ -134,7 +134,7 @@ def asset_keys(cluster: str, topic: str, *, with_checksum: bool = False) -> Asse
 
 
 def step_key(key: dg.AssetKey) -> dg.AssetKey:
-    """Returns an asset key whose last part is a valid Python name, and differs from that of every other topic."""
+    """Returns an asset key without `.` or `-` in its last part, which still differs from that of every other topic."""
     return dg.AssetKey([*key.path[:-1], _identifier(key.path[-1])])
 
 

@@ -369,7 +369,7 @@ class SendResult(NamedTuple):
 
 
 def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDefinition:
-    """Returns the sensor that sends alerts of what happens after its first tick to the webhook; it runs by default.
+    """Returns the sensor that sends alerts to the webhook, of events after its first tick; it runs by default.
 
     Args:
         cluster: The cluster.

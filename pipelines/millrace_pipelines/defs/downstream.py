@@ -79,7 +79,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
 
 
 def eager_past_blocking_checks() -> Condition:
-    """Returns the condition of an asset that is materialized as soon as its dependencies' blocking checks have passed.
+    """Returns the condition of an asset that runs after each update of a dependency whose blocking checks have passed.
 
     It differs from Dagster's `eager` in two ways:
 

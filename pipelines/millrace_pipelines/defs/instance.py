@@ -24,7 +24,7 @@ KEPT_RUNS = 1000  # a load with its checks takes about 330 kB, so these take abo
 
 
 def remove_tick_logs(instance: dg.DagsterInstance, now_ms: int) -> int:
-    """Removes logs of ticks that were last written KEPT_DAYS ago or earlier, and returns how many files they were."""
+    """Removes log files of sensor and schedule ticks that are KEPT_DAYS old or older, and returns their number."""
     last_s = now_ms / 1000 - KEPT_DAYS * DAY_S
     storage = Path(instance.storage_directory())
     of_ticks = (path for path in storage.glob("*/*/*.*") if path.parent.name != OF_RUNS and path.suffix in SUFFIXES)

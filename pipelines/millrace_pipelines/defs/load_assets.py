@@ -56,7 +56,7 @@ class LoadConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Report what would be loaded, and change nothing.")
 
     def applied(self, options: LoadOptions) -> LoadOptions:
-        """Returns a table's options, with those that this configuration sets in their place."""
+        """Returns a table's options with the values of this configuration in their place."""
         return replace(
             options,
             max_records_per_run=self.max_records_per_run or options.max_records_per_run,

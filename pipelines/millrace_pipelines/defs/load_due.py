@@ -98,7 +98,7 @@ def decide_loads(
     failed_lately: Collection[str],
     limit: int = REQUESTS_PER_TICK,
 ) -> LoadDecision:
-    """Returns which topics are loaded: those that are due and free, at most `limit`, the largest lag first.
+    """Returns for which topics a load is requested: due and free ones, at most `limit`, the largest lag first.
 
     Args:
         statuses: By topic.

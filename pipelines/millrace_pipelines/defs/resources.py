@@ -105,7 +105,7 @@ class HasResources(Protocol):
 
     @property
     def resources(self) -> object:
-        """The resources that it requires, by name."""
+        """The resources that the definition requires, by name."""
         ...
 
 

@@ -78,7 +78,7 @@ def differences(cluster: Cluster, table: DeclaredTable) -> list[Difference]:
 
 
 def is_same(declared: str, there: str | None) -> bool:
-    """Returns whether two settings are equal, where numbers such as 0.5 and 0.50 are."""
+    """Returns whether a declared setting equals the cluster's; numbers such as 0.5 and 0.50 are equal."""
     if there is None or declared == there:
         return declared == there
     try:

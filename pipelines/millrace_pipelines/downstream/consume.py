@@ -55,10 +55,10 @@ CONNECTION_TIMEOUT_MS = 30_000
 def check_log(
     job: MicroBatchJob, next_offsets: Mapping[int, int], log: Mapping[int, LogOffsets], *, accept_lost_offsets: bool
 ) -> list[ProcessedRange]:
-    """Returns, where that is accepted, the ranges that retention deleted before the output had processed them.
+    """Returns the ranges that retention deleted before the output had processed them, if `accept_lost_offsets`.
 
     Raises:
-        OffsetsLostError: There are such offsets, and that is not accepted.
+        OffsetsLostError: There are such ranges, and `accept_lost_offsets` is not set.
         LogTruncatedError: A log ends below the offsets that the output has processed.
     """
     for partition, offset in next_offsets.items():

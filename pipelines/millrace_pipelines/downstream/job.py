@@ -160,7 +160,7 @@ class Pending:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets the batch, so that the next one can begin."""
+        """Removes all records from the batch, so that the next one can begin."""
         self._messages: dict[int, list[Message]] = {}
         self._records = self._bytes = 0
         self._began_ms: int | None = None

@@ -56,13 +56,13 @@ LEDGER = "ledger"
 
 
 def companions(location: str, fs: FileSystem) -> list[str]:
-    """Returns the locations of the tables beside a table of rows: that of its dead letters, if it has one."""
+    """Returns the location of a table's dead letters, in a list; an empty one where there is no such table."""
     dead_letters = dead_letters_dir(location)
     return [] if load_if_there(dead_letters, fs) is None else [dead_letters]
 
 
 class Selection(NamedTuple):
-    """Selects dead letters; a field that is None excludes none."""
+    """A choice of dead letters by the values of some columns; a field that is None excludes none."""
 
     reason: str | None = None
     partition: int | None = None
@@ -93,7 +93,7 @@ def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.
 
 
 def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yields all dead letters, file by file."""
+    """Yields all dead letters of a table, in blocks, file by file."""
     for name in table.file_names():
         yield from dead_letters_in(table, name, columns)
 
@@ -251,7 +251,7 @@ def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) ->
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Counts the dead letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
+    """The number of dead letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
 
     reason: str
     letters: int = 0
@@ -286,13 +286,13 @@ def count_reasons(table_dir: str, selection: Selection, fs: FileSystem = DISK) -
 
 
 def each_dead_letter(table_dir: str, selection: Selection, fs: FileSystem = DISK) -> Iterator[DeadLetter]:
-    """Yields the selected dead letters, one after the other, under their columns' names."""
+    """Yields the selected dead letters as dictionaries by column name."""
     for found in _dead_letters(table_dir, selection, fs):
         yield from cast("list[DeadLetter]", python_rows(found))
 
 
 def _dead_letters(table_dir: str, selection: Selection, fs: FileSystem) -> Iterator[pa.Table]:
-    """Yields the selected dead letters; those that are replayed but not marked yet have the number of their replay."""
+    """Yields the selected dead letters; those replayed but not marked yet have their replay's number filled in."""
     location = store_at(table_dir, fs).location
     rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
     pending = pending_replay(rows, dead_letters)

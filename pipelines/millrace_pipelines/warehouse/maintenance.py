@@ -92,7 +92,7 @@ def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], 
 def compact(
     location: str, fs: FileSystem, clock: Clock, *, target_bytes: int = DEFAULT_TARGET_BYTES
 ) -> CompactionReport:
-    """Compacts a table's small files.
+    """Joins a table's small files into larger ones, in as many commits as it takes.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -173,7 +173,7 @@ def vacuum(
     dry_run: bool = False,
     clock: Clock = CLOCK,
 ) -> VacuumReport:
-    """Deletes removed files and orphans that are older than the retention, by `clock` or else the machine's clock.
+    """Deletes files that were removed from the table, or never committed, and are older than the retention.
 
     Raises:
         TableNotFoundError: There is no table at the location.

@@ -122,7 +122,7 @@ def _offset(committed: GroupOffset | None) -> int | None:
 
 
 class GroupRow(NamedTuple):
-    """A group in the list; `lag` is None where it has committed nothing, or the end of a log is not known."""
+    """A group in the list; `lag` is None where the group has committed nothing or a log's end is not known."""
 
     group: GroupListing
     lag: int | None

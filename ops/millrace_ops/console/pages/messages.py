@@ -105,7 +105,7 @@ class Budget:
 
 
 def read_records(cluster: Cluster, wanted: RecordQuery, matches: Matches | None, clock: Clock) -> Read:
-    """Returns the records that match; raises the error of a partition that can't be read."""
+    """Returns the records that a query finds; raises the error of a partition that can't be read."""
     logs = read_logs(cluster, wanted)
     consumer = SimpleConsumer(cluster)
     looks_back = matches is not None

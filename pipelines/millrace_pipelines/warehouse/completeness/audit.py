@@ -318,7 +318,7 @@ def _gap_findings(table: Table, load: TableCommit, ledger: str, claims: Sequence
 
 
 def _first_offsets(claims: Sequence[Claim]) -> dict[int, int]:
-    """Returns the first offset of each partition; the claims are in the order of partitions and offsets."""
+    """Returns the first claimed offset of each partition; `claims` are in the order of partitions and offsets."""
     first: dict[int, int] = {}
     for claim in claims:
         first.setdefault(claim.partition, claim.from_offset)

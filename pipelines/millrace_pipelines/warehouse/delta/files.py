@@ -63,7 +63,7 @@ def operation_of(name: str) -> str:
 
 
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
-    """Removes the files of a load that is known not to be committed."""
+    """Removes the files that a load wrote and that are known not to be committed."""
     store = store_at(location, fs)
     for name in store.names():
         if name.rpartition("/")[2].startswith(file_prefix(load_id)):
@@ -187,7 +187,7 @@ class DataFileWriter:
 
 
 def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> DataFile:
-    """Writes a table of rows to one file; raises ValueError where it has none."""
+    """Writes rows to one Parquet file and returns it; raises ValueError where there is no row."""
     with DataFileWriter(location, load_id, 0, rows.schema, fs) as writer:
         writer.write(rows)
         file = writer.finish()
@@ -322,7 +322,7 @@ def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | No
 
 
 def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> Statistics:
-    """Returns Delta's statistics from those in the file's footer, of integers, dates and timestamps.
+    """Returns Delta's statistics for integers, dates and timestamps, from those in a Parquet file's footer.
 
     Texts have none: the log keeps its statistics for ever, and a bound may be an erased key. Floating-point numbers
     have none: Parquet leaves NaN out of its bounds, readers of Delta hold it largest.

@@ -78,7 +78,7 @@ class Lease:
 
 @contextmanager
 def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[Lease]:
-    """Holds an operation's lease on a table that exists, and on the dead letters beside it."""
+    """Holds an operation's lease (a locked file) on a table and on its dead letters while the context lasts."""
     store = store_at(location, fs)
     if not is_leased(store) or not fs.exists(store.root):
         yield Lease(fs)
@@ -111,7 +111,7 @@ def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[
 
 
 def running(location: str, fs: FileSystem) -> list[Running]:
-    """Returns the operations that run on a table, by their ids; nothing is changed."""
+    """Returns the operations that run on a table, in the order of their ids; it changes nothing."""
     found = (_running(location, one, fs) for one in sorted(held_leases(location, fs, dry_run=True)))
     return [one for one in found if one is not None]
 

@@ -174,7 +174,7 @@ def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, Logge
 
 
 def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
-    """Returns the names of files that the versions since a time need, but for the data files of the newest one.
+    """Returns the names of files that versions since a time need, without the data files of the newest version.
 
     Args:
         table: The newest version.

@@ -107,7 +107,7 @@ class Refusal(NamedTuple):
     rule: Rule
 
     def message(self, location: str, access: Access) -> str:
-        """Returns the sentence for users: the table, what it uses, why that is refused, and the way on."""
+        """Returns the error message: the table, the feature that it uses, why that is refused, and what to do."""
         return (
             f"{location} has the {self.kind} {self.rule.name}, with which {REFUSED_TEXTS[access]}: {self.rule.says}. "
             f"Way on: {self.rule.way_on}. Nothing was changed"

@@ -104,7 +104,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = A
 
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
-    """Commits a rewrite of exactly this version of a table; raises StaleLedgerError where another one came first."""
+    """Commits a rewrite on exactly this version; raises StaleLedgerError where another commit came first."""
     counted, counts = table.count_rewrites()
     try:
         return table.commit(
@@ -184,7 +184,7 @@ def file_schema(table: Table) -> pa.Schema:
 
 
 def open_file(table: Table, name: str) -> pq.ParquetFile:
-    """Opens one of a table's files, whether a version names it or not; what is read of it is checked page by page."""
+    """Opens one of a table's files, named by a version or not; reads verify the checksum of each page."""
     return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem, page_checksum_verification=True)
 
 
@@ -232,7 +232,7 @@ def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -
 
 
 def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the rows with exactly a schema's columns, null where they have none of a name."""
+    """Returns the rows with exactly a schema's columns, null in columns that they lack."""
     if rows.schema.equals(schema):
         return rows
     present = set(rows.schema.names)

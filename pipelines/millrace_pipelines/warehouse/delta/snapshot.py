@@ -58,7 +58,7 @@ class Snapshot:
 
     @property
     def root(self) -> str:
-        """The table's folder, for `filesystem`."""
+        """The path of the table's folder in `filesystem`."""
         return self._store.root
 
     @property
@@ -119,7 +119,7 @@ class Snapshot:
         return unquote(address).removeprefix("file://").removeprefix(f"{self.location}/")
 
     def check_access(self, access: Access) -> None:
-        """Raises TableRefusedError where this version uses something of Delta's protocol that an access can't obey."""
+        """Raises TableRefusedError where this version has a feature or property that forbids an access."""
         if (refused := refusal(self.facts(), access)) is not None:
             raise TableRefusedError(refused.message(self.location, access))
 
@@ -141,7 +141,7 @@ class Snapshot:
         return dataset
 
     def transaction_in_log(self, app_id: str) -> int | None:
-        """Returns the version of an application's last transaction by the log, None before its first.
+        """Returns the version of an application id's last transaction in the log; None where the log has none.
 
         delta-rs is asked once for each version of the table.
         """
@@ -151,11 +151,11 @@ class Snapshot:
         return self._transactions[asked]
 
     def refresh(self) -> None:
-        """Moves on to the newest version."""
+        """Reads the newest version, which this object then stands for."""
         self._delta.update_incremental()
 
     def files(self) -> list[str]:
-        """Returns the paths of the data files of this version, for `filesystem`."""
+        """Returns the paths in `filesystem` of the data files of this version."""
         return [self._store.path(name) for name in self.file_names()]
 
     def file_names(self) -> list[str]:
@@ -203,7 +203,7 @@ class Snapshot:
             return int(json.loads(file.read())["version"])
 
     def lineage(self) -> list[Lineage]:
-        """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made.
+        """Returns the lineage of each commit up to this version, oldest first, with the `version` that it made.
 
         Commits that were cleaned from the log are told by the files that `keep_lineage` wrote.
         """

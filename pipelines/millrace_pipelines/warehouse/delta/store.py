@@ -81,11 +81,11 @@ class TableFiles:
         return self._disk is not None
 
     def path(self, name: str) -> str:
-        """Returns the path of a table's file, for `filesystem`."""
+        """Returns the path in `filesystem` of one of the table's files."""
         return f"{self.root}/{name}"
 
     def make(self) -> None:
-        """Makes the table's folder, if it needs one."""
+        """Creates the table's folder; does nothing for an object store."""
         if self._disk is not None:
             self._disk.mkdir(self.root)
 
@@ -184,7 +184,7 @@ class TableFiles:
         self.filesystem.delete_file(self.path(name))
 
     def remove_durably(self, names: Iterable[str]) -> None:
-        """Removes files that may be gone already; their names are off the disk when this returns."""
+        """Removes files, which may be gone already; the removal is synced to the disk when this returns."""
         folders = set()
         for name in names:
             if self.size_bytes(name) is not None:

@@ -119,7 +119,7 @@ class Table(Snapshot):
     def load_to_write(
         cls, location: str, fs: FileSystem, clock: Clock = CLOCK, *, access: Access = Access.APPEND
     ) -> Table:
-        """Loads the newest version for a commit to build on, as `load` does, and syncs it.
+        """Loads the newest version, as `load` does, for a commit to build on, and syncs its log to the disk.
 
         A torn end of the log is removed: it is what a power cut left of a commit that nobody was told of.
 
@@ -142,10 +142,10 @@ class Table(Snapshot):
         return table
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Returns the version of an application's last transaction, None before its first.
+        """Returns the version of an application id's last transaction; None where there was none.
 
         Raises:
-            LedgerError: The log has lost it, and it is not known any more.
+            LedgerError: The log has lost the transaction, and the ledger's second copy does not tell its version.
         """
         version = self.transaction_in_log(app_id)
         return self._lost_transactions().get(app_id) if version is None else version
@@ -290,7 +290,7 @@ class Table(Snapshot):
         transactions: Mapping[str, int],
         lineage: WrittenLineage,
     ) -> int:
-        """Sets properties and transactions in one commit; raises StaleLedgerError where another came first."""
+        """Sets table properties and transactions in one commit; raises StaleLedgerError where another came first."""
         self.check_access(Access.APPEND)
         self.check_expected(expected)
 

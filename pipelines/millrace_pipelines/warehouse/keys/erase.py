@@ -137,7 +137,7 @@ class _Erasure:
         return self._erased._replace(version=version)
 
     def look(self, location: str) -> _Erased:
-        """Returns what `run` would erase from one table, and changes nothing."""
+        """Returns what `run` would take from one table, and changes nothing."""
         table = Table.load(location, self._fs)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             touched = self._touched(table, pool)

@@ -92,7 +92,7 @@ class ErasedKeys:
 
 
 def every_row(rows: pa.Table) -> Mask:
-    """Returns a mask of all rows of a block."""
+    """Returns a mask that is true for each row of a block."""
     return np.ones(rows.num_rows, np.bool_)
 
 

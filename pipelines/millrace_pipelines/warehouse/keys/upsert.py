@@ -158,7 +158,7 @@ class Upsert:
     _counts: UpsertCounts | None = field(default=None, init=False)
 
     def commit(self, location: str) -> tuple[int, UpsertCounts]:
-        """Merges into the newest version and commits; where another rewrite comes first, merges again.
+        """Merges the load's files into the newest version and commits; starts again where another rewrite comes first.
 
         The staged files, which no commit names, are the caller's to remove.
 
@@ -211,7 +211,7 @@ class _Staged:
 
     @classmethod
     def read(cls, table: Table, files: Sequence[DataFile], *, accept_keyless: bool) -> _Staged:
-        """Reads all coordinates; raises KeylessRecordsError where a record has no key and that is not accepted."""
+        """Reads key, partition, offset and time of all records; raises KeylessRecordsError for an unwanted null key."""
         coordinates, tombstones = [COORDINATE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
         for file in files:
             for batch in blocks_of(table, file.name, columns=[*ENVELOPE, "value"]):

@@ -108,7 +108,7 @@ def epoch_app_id(ledger: str, partition: int) -> str:
 
 
 def ledger_of(table: Table) -> Ledger:
-    """Returns the ledger in this version of a table; raises TableNotFoundError for a table that no load created."""
+    """Returns the ledger in a version of a table; raises TableNotFoundError where no load created the table."""
     try:
         topic, topic_id = table.configuration[TOPIC_PROPERTY], table.configuration[TOPIC_ID_PROPERTY]
     except KeyError:
@@ -269,7 +269,7 @@ class AgreedEnd(NamedTuple):
 def agreed_end(
     log: LogOffsets, epoch_end: int | None, *, has_older_epoch: bool = False, has_newer_epoch: bool = False
 ) -> AgreedEnd:
-    """Returns up to where a log agrees with what was loaded of it.
+    """Returns the offset up to which a log still has what was loaded of it, and where to go on if that is less.
 
     A leader of an older epoch than that of the last loaded batch has another log, as after a backup was restored: it
     agrees on nothing. If there is a newer epoch, or the log goes on past the end of that epoch, then the epoch's end is

@@ -78,7 +78,7 @@ class OffsetRange(NamedTuple):
 
 
 class LostRange(NamedTuple):
-    """Offsets that a load goes on without, and the reason."""
+    """Offsets that can't be read any more and that a load goes on without, and the reason."""
 
     partition: int
     from_offset: int
@@ -196,7 +196,7 @@ def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[Lost
 
 
 def shown(lost: Iterable[LostRange | OffsetRange]) -> str:
-    """Returns the first few ranges as text, for an error."""
+    """Returns the first few ranges as text, for an error's message."""
     ranges = [
         f"partition {offset_range.partition}: {offset_range.from_offset}-{offset_range.until_offset - 1}"
         for offset_range in lost
@@ -240,7 +240,7 @@ def plan_reload(
     *,
     accept_lost_offsets: bool = False,
 ) -> ReloadPlan:
-    """Plans the reload of some partitions' ranges.
+    """Plans the reload of ranges: which offsets are read, which are new to the table, and the ledger after it.
 
     Raises:
         OffsetsLostError: Requested offsets are in the log no more, and that is not accepted.

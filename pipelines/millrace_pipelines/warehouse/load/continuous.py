@@ -62,7 +62,7 @@ def load_continuously(
     interval_s: float = DEFAULT_INTERVAL_S,
     attempts: int = DEFAULT_ATTEMPTS,
 ) -> None:
-    """Loads until `stop` is set.
+    """Runs loads, one after the other, until `stop` is set.
 
     Args:
         load: One exactly-once load.

@@ -89,7 +89,7 @@ def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, 
 
 
 def loads_of(lineage: Iterable[Lineage], ledger: str) -> list[Lineage]:
-    """Returns the loads that moved a ledger, oldest first."""
+    """Returns the lineage of the loads that advanced a ledger, oldest first."""
     return [one for one in lineage if one.get("kind", LOAD) == LOAD and one.get("ledger", ledger) == ledger]
 
 
@@ -127,7 +127,7 @@ class TableCommit:
 
     @property
     def records_per_second(self) -> int | None:
-        """How many records it turned into rows and dead letters in a second; None where the time is unknown."""
+        """How many records the commit turned into rows and dead letters per second; None where the time is unknown."""
         return round((self.rows + self.dead_letters) / self.seconds) if self.seconds else None
 
 

@@ -166,7 +166,7 @@ def _agreed_ends(brokers: Brokers, topic: str, ledger: Ledger, log: Mapping[int,
 
 
 def check_same_logs(source: TopicSource, planned: TopicDescription, plan: RangePlan) -> None:
-    """Checks that the tasks read the topic, and the logs, that the plan was made for.
+    """Checks that topic and logs were still those of the plan when the tasks read them.
 
     A log whose leader epoch has risen since its offsets were told may have been cut and have grown again while the
     tasks read it.
@@ -337,7 +337,7 @@ class RangeLoader:
             yield session
 
     def seconds(self) -> float:
-        """Returns the seconds since the session was there."""
+        """Returns the seconds since the Spark session was ready."""
         return (self.clock.monotonic_ms() - self._started_ms) / 1000
 
     def write(

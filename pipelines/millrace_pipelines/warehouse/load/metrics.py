@@ -76,7 +76,7 @@ class LoadMetrics:
         return Counter(name, text, registry=self.registry)
 
     def serve(self, host: str, port: int) -> int:
-        """Serves GET /metrics on a thread and returns the port; port 0 asks for a free one."""
+        """Serves the metrics at GET /metrics on a thread, and returns the port; port 0 asks for a free one."""
         server, _ = start_http_server(port, host, self.registry)
         return int(server.server_port)
 

@@ -89,7 +89,7 @@ class AcceptOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
-    """What is loaded, in three parts that are given together: source, target, and what is accepted.
+    """The options of a load, in three parts: the source, the target, and what is accepted.
 
     Attributes:
         master: Spark's master, or sc://HOST:PORT of a Spark Connect server; None for all cores of this machine.

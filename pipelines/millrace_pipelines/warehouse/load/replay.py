@@ -73,7 +73,7 @@ WRITTEN, ROWS_COMMITTED, DEAD_LETTERS_MARKED = "written", "rows committed", "let
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What to replay.
+    """Which dead letters a replay decodes again, and by which schema.
 
     Attributes:
         table: The rows' table.
@@ -115,7 +115,7 @@ def replay(
     fs: FileSystem = DISK,
     clock: Clock = CLOCK,
 ) -> ReplayReport:
-    """Replays dead letters.
+    """Decodes dead letters again, and appends those that fit now to the rows, each exactly once.
 
     Raises:
         TableNotFoundError: No table, or none with dead letters.

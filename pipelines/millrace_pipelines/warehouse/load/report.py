@@ -32,7 +32,7 @@ DAMAGED = "damaged"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
-    """One partition's part of a load, in which every offset is accounted for.
+    """One partition's range of a load, with a count for each thing that its offsets became.
 
         rows + dead_letters + control + aborted + compacted + missing == until_offset - from_offset
 
@@ -53,7 +53,7 @@ class LoadedRange:
 
     @property
     def range(self) -> OffsetRange:
-        """The planned range."""
+        """The range that was planned."""
         return OffsetRange(self.partition, self.from_offset, self.until_offset)
 
     @property

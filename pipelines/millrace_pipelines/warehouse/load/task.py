@@ -105,7 +105,7 @@ class RowsWriter:
             self._files.append(file)
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Closes and syncs all files, and returns them."""
+        """Closes and syncs the files of all partitions, and returns them."""
         for span in list(self._writers):
             self._finish(span)
         return tuple(self._files)
@@ -113,7 +113,7 @@ class RowsWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
-    """What all tasks of one load share.
+    """What all tasks of one load share: the table, the decoder, and how files are written.
 
     `known_dead_letters` has, by partition, offsets of which a load that stopped before its rows made dead letters;
     `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where

@@ -44,7 +44,7 @@ class Granularity(StrEnum):
 
 
 class Late(StrEnum):
-    """Whether late rows are accepted or become dead letters."""
+    """What becomes of rows that are late: they are accepted, or become dead letters."""
 
     ACCEPT = "accept"
     DEAD_LETTER = "dead-letter"

@@ -128,7 +128,7 @@ def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -
 
 
 def version_fields(schema: RegisteredSchema) -> list[Field]:
-    """Returns the fields of one version of a schema; raises SchemaError where one has no column type."""
+    """Returns the fields of one version of a schema; raises SchemaError where a field has no column type."""
     if schema.format is Format.JSON:
         return json_schema_fields(schema.text)
     return _own_fields(registered_decoder(schema))

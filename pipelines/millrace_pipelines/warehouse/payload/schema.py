@@ -200,7 +200,7 @@ class PayloadSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The columns of the declared fields."""
+        """The Arrow schema of the declared fields' columns."""
         return pa.schema([column_of(field) for field in self.names.columns(self.fields)])
 
     @property
@@ -231,7 +231,7 @@ class PayloadSchema:
         return columns
 
     def to_json(self) -> str:
-        """Returns the declaration that `parse_payload_schema` reads back."""
+        """Returns the declaration as JSON, which `parse_payload_schema` reads back."""
         declared = {
             "format": self.format,
             "fields": declare_fields(self.fields) or None,
@@ -273,7 +273,7 @@ def read_payload_schema(path: str, columns: Mapping[str, str] = MappingProxyType
 def parse_payload_schema(
     text: str, *, directory: str | None = None, columns: Mapping[str, str] = MappingProxyType({})
 ) -> PayloadSchema:
-    """Parses a declaration; raises SchemaError, which names what can't be used.
+    """Parses a declaration in JSON; raises SchemaError, which names what is wrong.
 
     Args:
         text: JSON.

@@ -167,7 +167,7 @@ def children(data_type: pa.StructType) -> Sequence[Field]:
 
 
 def loosened(data_type: pa.DataType) -> pa.DataType:
-    """Returns the type with everything inside it nullable, as the table's column has it."""
+    """Returns a type with all fields, elements and values inside nullable, as the table's column has it."""
     if pa.types.is_struct(data_type):
         return pa.struct([column_of(field) for field in children(data_type)])
     if pa.types.is_list(data_type):

@@ -52,7 +52,7 @@ class FailedLoads:
 
     @property
     def reason(self) -> str:
-        """The error and its sentence."""
+        """The name of the newest error, and its sentence."""
         return ": ".join(one for one in (self.error, self.sentence) if one)
 
 

@@ -76,7 +76,7 @@ def tables_below(directory: str, fs: FileSystem = DISK) -> list[ListedTable]:
 
 
 def listed_tables(directory: str) -> list[ListedTable]:
-    """Returns what `tables_below` does, and reads no table: each that has a log counts as loaded."""
+    """Returns what `tables_below` returns without reading tables: each with a Delta log counts as one of Millrace."""
     bucket = bucket_at(directory)
     if bucket is None:
         root = os.path.abspath(directory)
@@ -239,7 +239,7 @@ def describe_all(
 def describe_table(
     location: str, bootstrap: str | None = None, client_config: str | None = None, fs: FileSystem = DISK
 ) -> TableFacts:
-    """Describes what a table holds, from its log, and which of its newest loads failed.
+    """Returns what a table holds, from its log, and how many of its newest loads failed.
 
     Args:
         location: The table's location.

@@ -163,7 +163,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The tables of a load as they are, and what they are to become.
+    """The tables of a load as they were found, and what the load is to make of them.
 
     Attributes:
         location: The location of the table of rows.

@@ -101,7 +101,7 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
 
 @contextmanager
 def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordBatchReader]:
-    """Runs SQL over a table, or over all tables below a folder, in DuckDB, and gives the result as it is read.
+    """Runs SQL by DuckDB over a table, or over all tables below a folder; yields a reader of the result's batches.
 
     A table has the name of its folder, its dead letters the name `<name>__dead_letters` (`sql_names` has the rule for
     names that are not unique). Times are in UTC, whatever zone the machine is in. Of columns with the same name the
@@ -129,7 +129,7 @@ def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordB
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Returns the names, each once: a repeated one gets the first number that makes it new."""
+    """Returns the names made unique: a repeated one gets the first number that makes it new, as in `id_1`."""
     found: list[str] = []
     for name in names:
         taken = {*names, *found} if name in found else ()

@@ -29,7 +29,7 @@ AvroSchema: TypeAlias = "str | list[AvroSchema] | ComplexSchema"
 
 
 class AvroField(TypedDict):
-    """A field of a record."""
+    """A field of an Avro record's schema."""
 
     name: str
     type: AvroSchema
@@ -90,7 +90,7 @@ class AvroDecoder:
 
 @lru_cache(maxsize=MAX_CACHED_SCHEMAS)
 def avro_decoder(text: str, references: tuple[str, ...] = ()) -> AvroDecoder:
-    """Returns the decoder of a schema.
+    """Returns the decoder of an Avro schema.
 
     Args:
         text: The schema in JSON.

@@ -163,7 +163,7 @@ def _conditional(schema: Schema) -> Iterator[tuple[str, Json]]:
 
 
 def json_schema_fields(text: str) -> list[Field]:
-    """Returns the columns of a JSON Schema; raises SchemaError, which names a property that has none."""
+    """Returns the columns for a JSON Schema; raises SchemaError, which names a property without a column type."""
     try:
         root: Json = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -61,7 +61,7 @@ class JsonValues:
 
 
 def parse(value: bytes) -> ExactJson:
-    """Parses a JSON value in UTF-8, its fractions as Decimal.
+    """Parses a JSON value in UTF-8; fractions become Decimal.
 
     Raises UnfitError where the value is not JSON, or has a key twice.
     """
