@@ -26,7 +26,7 @@ ROOTS = (
 
 
 class Change(NamedTuple):
-    """A node, the access that it has, and the one that it is to have."""
+    """A ZooKeeper node, the access that it has, and the access that it is to have."""
 
     path: str
     found: Access
@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
 
 def find_nodes(session: ZooKeeperSession, *, is_secure: bool) -> Iterator[Change]:
-    """Yields every node of a cluster, parents before their children."""
+    """Yields each node of a cluster in ZooKeeper with its present and its wanted access, parents before children."""
     for path in (CHROOT, *(node for root in ROOTS for node in _tree(session, root))):
         found = session.access_of(path)
         if found is not None:
@@ -42,7 +42,7 @@ def find_nodes(session: ZooKeeperSession, *, is_secure: bool) -> Iterator[Change
 
 
 def migrate(session: ZooKeeperSession, *, is_secure: bool, dry_run: bool) -> tuple[int, Counter[Access]]:
-    """Changes the access of nodes; a dry run changes none. Returns how many there are, and how many get which access.
+    """Sets the access of all nodes, none in a dry run; returns the number of nodes, and how many get which access.
 
     Raises ZooKeeperError if this session may not change a node.
     """

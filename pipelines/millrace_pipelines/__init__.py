@@ -11,7 +11,7 @@ __all__ = ["MillraceComponent"]
 
 
 def __getattr__(name: str) -> object:
-    """Returns the component, which a load without Dagster has no use for, when it is first asked for."""
+    """Returns `MillraceComponent`, imported only when it is asked for; raises AttributeError for any other name."""
     if name == "MillraceComponent":
         from millrace_pipelines.definitions import MillraceComponent  # noqa: PLC0415  Dagster takes a second to import
 
@@ -20,5 +20,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Returns the names of the package, the component among them."""
+    """Returns the names in this package, with `MillraceComponent`, which `__getattr__` imports."""
     return sorted([*globals(), *__all__])

@@ -33,7 +33,7 @@ Offsets: TypeAlias = npt.NDArray[np.int32]
 
 
 def offsets_of(values: pa.BinaryArray | pa.StringArray) -> Offsets:
-    """Returns where each value begins in the data, and where the last one ends."""
+    """Returns an array's own offsets: where each value begins in its data buffer, and where the last one ends."""
     offsets: Offsets = np.frombuffer(memory_of(values.buffers()[1]), np.int32)
     return offsets[values.offset : values.offset + len(values) + 1]
 
@@ -50,12 +50,12 @@ def octets_of(data: pa.Buffer) -> Octets:
 
 
 def memory_of(buffer: pa.Buffer | None) -> memoryview:
-    """Returns a buffer as Python sees it, without a copy."""
+    """Returns a memoryview of a buffer, without a copy."""
     return memoryview(buffer)  # type: ignore[arg-type]  # a Buffer has Python's buffer protocol, its stub has not
 
 
 def slices(data: pa.Buffer, begins: npt.NDArray[np.integer], ends: npt.NDArray[np.integer]) -> pa.BinaryArray:
-    """Returns a binary column of slices of the data, which ascend and don't overlap; the bytes are not copied.
+    """Returns a binary column of the values data[begin:end], which ascend and don't overlap; the bytes are not copied.
 
     begin 0, end 0, begin 1, … are the offsets of a column over the same data; every second value of it is a slice.
     """
@@ -86,7 +86,7 @@ def texts_of(texts: pa.StringArray | pa.ChunkedArray[pa.StringScalar]) -> list[s
 
 
 def indices_array(indices: Indices) -> pa.Int64Array:
-    """Returns indexes of rows in the form that `take` takes."""
+    """Returns indexes of rows as an Arrow array, which `take` accepts."""
     return pa.array(indices, pa.int64())
 
 
@@ -108,7 +108,7 @@ def filled(column: Column | Columns, value: str | int) -> Column | Columns:
 
 
 def numbered(mask: Flags, number: int, others: Columns) -> Columns:
-    """Returns a number of 64 bits where the mask says so, and the others' values elsewhere."""
+    """Returns a column of 64-bit integers: `number` where the mask is true, and the values of `others` elsewhere."""
     return cast("Columns", pc.if_else(pa.array(mask), pa.scalar(number, pa.int64()), others))
 
 
@@ -126,7 +126,7 @@ def nulls(schema: pa.Schema, count: int) -> pa.Table:
 def list_column(
     data_type: pa.DataType, offsets: Column, items: Column, *, absent: pa.BooleanArray | None = None
 ) -> Column:
-    """Returns lists of a list type: list i has the items from offsets[i] up to offsets[i + 1], null where absent."""
+    """Returns lists: list i has the items from offsets[i] up to offsets[i + 1], and is null where `absent` is true."""
     lists: Column = pa.ListArray.from_arrays(offsets, items, type=data_type, mask=absent)  # type: ignore[call-overload]
     return lists
 
@@ -134,7 +134,7 @@ def list_column(
 def map_column(
     data_type: pa.DataType, offsets: Column, keys: Column, items: Column, *, absent: pa.BooleanArray | None = None
 ) -> Column:
-    """Returns maps of a map type: map i has the entries from offsets[i] up to offsets[i + 1], null where absent."""
+    """Returns maps: map i has the entries from offsets[i] up to offsets[i + 1], and is null where `absent` is true."""
     maps: Column = pa.MapArray.from_arrays(offsets, keys, items, type=data_type, mask=absent)  # type: ignore[call-overload]
     return maps
 

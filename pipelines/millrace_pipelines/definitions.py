@@ -53,7 +53,10 @@ class MillraceComponent(dg.StateBackedComponent):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Returns the model of the file as it is written, so that errors name lines; only texts can be templates."""
+        """Returns the pydantic model of a declaration as the file has it, before templates are resolved.
+
+        Only so do errors name the file's lines; fields that are no texts can't be templates.
+        """
         return ClusterDeclaration
 
     @classmethod
@@ -69,16 +72,16 @@ class MillraceComponent(dg.StateBackedComponent):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        """Where the state is kept: in a file beside the definitions."""
+        """How Dagster manages the component's state: as a file of this machine, beside the definitions."""
         config = DefsStateConfigArgs(
             management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False
         )
         return DefsStateConfig.from_args(config, default_key=f"MillraceComponent[{self.declaration.cluster}]")
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Writes what the environment adds, and adds the topics that the cluster has.
+        """Writes the state file: the environment, and all topics that it had before or that the cluster has now.
 
-        A topic that is gone stays until the sensor of the topics has missed it twice.
+        A topic that the cluster has no longer is removed by the sensor of the topics, after two looks without it.
 
         Raises:
             ClientError: No broker answers.
@@ -105,7 +108,7 @@ class MillraceComponent(dg.StateBackedComponent):
         return declared_cluster(self.declaration, state.topics, directory, state.environment)
 
     def resource(self) -> MillraceResource:
-        """Returns the cluster's addresses, as far as they are declared."""
+        """Returns the resource with the cluster's addresses; what is not declared is empty or a variable."""
         declared = self.declaration
         return MillraceResource(
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
@@ -119,7 +122,7 @@ class MillraceComponent(dg.StateBackedComponent):
         )
 
     def groups(self) -> ConsumerGroupResource:
-        """Returns the resource of the cluster's downstream jobs, as far as it is declared."""
+        """Returns the resource of the cluster's downstream jobs; what is not declared is empty or a variable."""
         declared = self.declaration
         return ConsumerGroupResource(
             zookeeper=declared.zookeeper or "",
@@ -129,7 +132,7 @@ class MillraceComponent(dg.StateBackedComponent):
         )
 
     def state_path(self, project_root: Path) -> Path:
-        """Returns the file of the state in a project."""
+        """Returns the path of this component's state file in a project."""
         return get_local_state_path(self.defs_state_config.key, project_root)
 
 
@@ -148,7 +151,7 @@ def defs() -> dg.Definitions:
 
 
 def load_project(directory: str) -> dg.Definitions:
-    """Returns the definitions of a project, and those that look after the instance.
+    """Returns the definitions that a project declares, and those of the jobs that maintain the Dagster instance.
 
     Raises SetupError with a line for each field of a declaration that is wrong, and Dagster's errors.
     """
@@ -162,7 +165,7 @@ def load_project(directory: str) -> dg.Definitions:
 
 
 def refresh_project(directory: str) -> None:
-    """Writes the states that a project's definitions are made of; the topics stay as they are where no broker answers.
+    """Writes the state file of each cluster in a project; it keeps its earlier topics where no broker answers.
 
     Raises Dagster's errors where a declaration is wrong.
     """
@@ -176,7 +179,7 @@ def refresh_project(directory: str) -> None:
 
 
 def _defs_folder(directory: str) -> Path:
-    """Returns the folder of a project's definitions, which can be imported from now on."""
+    """Returns the folder `defs` of a project, and puts the project onto `sys.path` for imports of its modules."""
     root = str(Path(directory).resolve())
     if root not in sys.path:
         sys.path.insert(0, root)
@@ -184,7 +187,7 @@ def _defs_folder(directory: str) -> Path:
 
 
 def automation_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Returns the sensor that brings downstream assets up to date; Dagster's own is stopped by default."""
+    """Returns the sensor that carries out the assets' automation conditions; Dagster's own is stopped by default."""
     return dg.AutomationConditionSensorDefinition(
         "default_automation_condition_sensor",
         target=dg.AssetSelection.all(),

@@ -36,7 +36,7 @@ class UnsuccessfulStatusError(ServiceUnreachableError):
         self.content = content
 
     def answer(self) -> Json:
-        """Returns the JSON of the answer; None where it has none."""
+        """Returns the body as JSON; None where it is no JSON."""
         try:
             answer: Json = json.loads(self.content)
         except ValueError:
@@ -45,7 +45,7 @@ class UnsuccessfulStatusError(ServiceUnreachableError):
 
 
 class _Client(NamedTuple):
-    """The timeout, proxy, token and TLS by which requests are sent."""
+    """How requests are sent: the timeout, whether by the environment's proxy, the token, and TLS."""
 
     timeout_s: float
     use_proxy: bool
@@ -53,7 +53,7 @@ class _Client(NamedTuple):
     context: ssl.SSLContext | None = None
 
     def answer(self, method: str, url: str, body: Json) -> httpx.Response:
-        """Sends a request and returns its answer, whatever its status. httpx.HTTPError, httpx.InvalidURL."""
+        """Sends a request and returns the response, whatever its status; raises httpx.HTTPError or httpx.InvalidURL."""
         headers = {b"Authorization": f"Bearer {self.token}".encode()} if self.token else {}
         timeout = httpx.Timeout(self.timeout_s, connect=min(self.timeout_s, CONNECT_TIMEOUT_S))
         encrypted = not url.startswith("http:")  # to read the certificates of authorities takes longer than a request
@@ -113,7 +113,7 @@ def get_bytes(url: str, *, timeout_s: float, advice: str) -> bytes:
 def notify(url: str, body: Json, *, timeout_s: float, advice: str) -> None:
     """Sends a POST request whose address may be a secret, by the environment's proxy; the answer is only a status.
 
-    Its errors name the host alone, and show nothing of the answer, which may repeat the address.
+    The errors name only the host, and show nothing of the response, which may repeat the address.
 
     Raises:
         ServiceUnreachableError: No answer in `timeout_s`, or an answer that is no success.

@@ -49,7 +49,7 @@ CONSUMER = {
 
 
 class Who(NamedTuple):
-    """The principals that are allowed and denied, and the hosts they come from; none stands for every host."""
+    """The principals that entries allow and deny, and the hosts that they come from; no host stands for every host."""
 
     allowed: Sequence[str] = ()
     denied: Sequence[str] = ()
@@ -67,7 +67,7 @@ def resources(
     *,
     cluster: bool,
 ) -> Resources:
-    """Returns the names by type; a type without a name is left out."""
+    """Returns the named resources by their type; a type without a name is left out."""
     named = {
         ResourceType.TOPIC: topics,
         ResourceType.GROUP: groups,
@@ -81,7 +81,7 @@ def resources(
 def operations_on(
     kinds: Iterable[ResourceType], names: Sequence[str], *, producer: bool, consumer: bool
 ) -> dict[ResourceType, list[AclOperation]]:
-    """Returns the operations on each type of resource. Raises InvalidConfigError where a type gets none."""
+    """Returns the operations to enter for each type of resource; raises InvalidConfigError where a type gets none."""
     found: dict[ResourceType, list[AclOperation]] = {}
     for kind in kinds:
         roles = [role for role, is_meant in ((PRODUCER, producer), (CONSUMER, consumer)) if is_meant]
@@ -97,7 +97,7 @@ def operations_on(
 def new_bindings(
     named: Resources, wanted: Mapping[ResourceType, Sequence[AclOperation]], who: Who, *, prefixed: bool
 ) -> list[AclBinding]:
-    """Returns the entries to add, sorted."""
+    """Returns the ACL entries to add, sorted."""
     pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     parties = [(PermissionType.ALLOW, one) for one in who.allowed] + [(PermissionType.DENY, one) for one in who.denied]
     return sorted(
@@ -114,7 +114,7 @@ def new_bindings(
 def filters(
     named: Resources, pattern: str, principals: Sequence[str], hosts: Sequence[str], operations: Sequence[str]
 ) -> list[AclFilter]:
-    """Returns the filters for all combinations of what is given; raises InvalidConfigError for an unknown word."""
+    """Returns an ACL filter for each combination of the arguments; raises InvalidConfigError for an unknown word."""
     places: list[tuple[ResourceType, str | None]] = [(kind, name) for kind, names in named.items() for name in names]
     return [
         AclFilter(kind, name, _parsed("pattern", PatternType.parse, pattern), principal, host, operation)
@@ -181,14 +181,14 @@ class ResourceOptions:
     cluster: OfCluster = False
 
     def named(self) -> Resources:
-        """Returns the names by type."""
+        """Returns the named resources by their type."""
         names = (self.topics or (), self.groups or (), self.transactional_ids or (), self.users or ())
         return resources(*names, cluster=self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryOptions:
-    """Which entries on these resources are meant."""
+    """The options that select ACL entries on the named resources."""
 
     principals: Principals = None
     hosts: Hosts = None

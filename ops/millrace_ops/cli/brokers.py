@@ -151,7 +151,7 @@ def strays(
 
 
 def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[LogDir] | None:
-    """Returns a broker's data directories; None if it is not alive or the request fails."""
+    """Returns a broker's data directories; None if the broker is not alive or the request fails."""
     from millrace_ops.replicas.cluster_state import read_log_dirs
 
     return read_log_dirs(cluster, broker_id) if broker_id in state.metadata.brokers else None
@@ -204,7 +204,7 @@ def _partitions(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir])
 
 
 def _leaders(cluster: Cluster, results: Sequence[ElectionResult], *, unclean: bool) -> dict[Partition, int]:
-    """Returns the leaders, once the brokers tell of the new ones, which they do a little later than the controller."""
+    """Returns the partitions' leaders once the brokers know the new ones, a little later than the controller does."""
     from millrace_ops.replicas.cluster_state import has_leader, read_cluster_state
 
     topics = sorted({one.partition[0] for one in results})

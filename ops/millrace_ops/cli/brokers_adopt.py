@@ -78,7 +78,7 @@ def adopt(
 
 
 def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
-    """Returns the endpoints of addresses or URLs: MILLRACE_ADMIN_URL has URLs, as Dagster's definitions read it too."""
+    """Returns the admin endpoints of brokers, given as `HOST:PORT` or as URLs, with commas between."""
     from millrace.addresses import parse_addresses
     from millrace.security.client_config import admin_token
     from millrace_ops.replicas.adoption import AdminEndpoint
@@ -92,7 +92,7 @@ def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
 
 
 def _context(client_config: str | None) -> SSLContext:
-    """Returns what TLS needs: admin endpoints are trusted as brokers are, else by the authorities of the system."""
+    """Returns the TLS context for admin endpoints: that of `client_config`, else one of the system's authorities."""
     import ssl
 
     from millrace.security.client_config import read_client_security
@@ -101,7 +101,7 @@ def _context(client_config: str | None) -> SSLContext:
 
 
 def _carry_out(plan: AdoptionPlan, config: dict[str, str], endpoints: Sequence[AdminEndpoint]) -> AdoptionPlan:
-    """Has all brokers give higher producer ids, and then one of them add the topic; returns the plan with its id.
+    """Has all brokers skip used producer ids, and then one of them add the topic; returns the plan with the topic's id.
 
     If this is interrupted before the last step, only producer ids are spent, and the command can be run again.
     """

@@ -51,7 +51,7 @@ class Command(TyperCommand):
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
 
     def invoke(self, ctx: Context) -> object:
-        """Runs the command, if everything that it needs is installed."""
+        """Runs the command; raises SetupError where a package that it needs is not installed."""
         _, *path = ctx.command_path.split()
         name, extras = " ".join(path), needed_extras(path)
         if path[0] in FROM_SOURCES:
@@ -60,7 +60,7 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """Returns what the usage line shows after the command's name."""
+        """Returns the arguments and options in capitals that the usage line shows after the command's name."""
         arguments = (one for one in self.get_params(ctx) if isinstance(one, TyperArgument))
         names = [_name(one) if one.required else f"[{_name(one)}]" for one in arguments]
         return [self.options_metavar or "", *names]
@@ -87,7 +87,7 @@ class Group(TyperGroup):
 
 
 class Commands(typer.Typer):
-    """A Typer application of such commands; it shows its help when no command is named."""
+    """A Typer application whose commands are `Command` objects; it shows its help when no command is named."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **settings)
@@ -104,7 +104,7 @@ class Commands(typer.Typer):
 
 
 def _with_single_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Returns a function that takes each option by itself, and calls this one with groups of them."""
+    """Returns a function with a parameter for each option, which calls `function` with its dataclasses of options."""
     types = get_type_hints(function, include_extras=True)
     groups = {name: one for name, one in types.items() if isinstance(one, type) and is_dataclass(one)}
     parameters: list[Parameter] = []
@@ -129,12 +129,12 @@ def _with_single_options(function: Callable[..., object]) -> Callable[..., objec
 
 
 def needed_extras(path: Sequence[str]) -> tuple[str, ...]:
-    """Returns the extras that a command can't do without; `path` has the names of its group and its own."""
+    """Returns the package extras that a command needs; `path` has the names of its group and its own."""
     return NEEDED_EXTRAS.get(" ".join(path)) or NEEDED_EXTRAS.get(path[0], ())
 
 
 def _require_sources(command: str, package: str, extras: Sequence[str]) -> None:
-    """Raises SetupError where only what a wheel has is installed."""
+    """Raises SetupError where `package`, which only the project's sources have, is not installed."""
     if importlib.util.find_spec(package) is None:
         needed = f"'.[{','.join(extras)}]'" if extras else "."
         raise SetupError(

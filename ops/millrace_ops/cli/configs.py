@@ -33,7 +33,7 @@ ALL_BROKERS = "all"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What has the properties; just one is to be named."""
+    """The topic, broker or other thing whose properties are meant; exactly one is to be named."""
 
     topic: Topic = None
     broker: Broker = None

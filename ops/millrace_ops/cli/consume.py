@@ -63,7 +63,7 @@ RecordTemplate = tuple[bytes | Callable[[Shown], bytes], ...]
 
 
 class Format(NamedTuple):
-    """How records are written. `decode` turns a value into what JSON can hold; without it values are bytes."""
+    """The form in which records are printed; `decode` turns values into JSON, without it they are bytes."""
 
     as_json: bool = False
     print_timestamp: bool = False
@@ -100,7 +100,7 @@ def parse_template(text: str) -> RecordTemplate:
 
 
 def format_record(topic: str, partition: int, record: Record, shape: Format) -> bytes:
-    """Returns a record as it goes to stdout: with a line end, unless a template says where lines end."""
+    """Returns a record as the bytes for stdout, with a line end unless a template says where lines end."""
     if shape.as_json:
         return _json_line(topic, partition, record, shape.decode)
     value = _shown(record.value)
@@ -259,7 +259,7 @@ def _decoder(schema_registry: str | None) -> DecodeValue | None:
 def _group_offsets(
     reader: TopicReader, partitions: list[int], begin: Start, positions: GroupPositions
 ) -> Mapping[int, int]:
-    """Returns the group's offsets; a partition without one begins as `--from` says, and that is committed at once."""
+    """Returns the group's offsets; for a partition without one, commits and returns the one that `--from` means."""
     committed = reader.inside_log(positions.read(partitions), _tell)
     fresh = [one for one in partitions if one not in committed]
     begun = reader.first_offsets(fresh, begin, _tell) if fresh else {}
@@ -299,7 +299,7 @@ def _tell(note: str) -> None:
 
 
 class GroupPositions:
-    """The committed offsets of one group in one topic, of which the command is no member.
+    """The committed offsets of one group in one topic; the command is no member of the group.
 
     One command at a time reads all partitions. Offsets are committed after their records were printed, so that a crash
     in between prints them a second time: at least once.

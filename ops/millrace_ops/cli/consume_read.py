@@ -71,7 +71,7 @@ class TopicReader:
         return self._consumer.latest(self._topic, partition, self._isolation)
 
     def first_offset(self, partition: int, start: Start) -> int:
-        """Returns the offset of a start in a partition: the partition's end if no record is as late as a time."""
+        """Returns the offset that a start means in a partition; the end if no record is as late as the time."""
         if isinstance(start, int):
             return start
         if start == "earliest":
@@ -83,7 +83,7 @@ class TopicReader:
         return self.end(partition)
 
     def first_offsets(self, partitions: Iterable[int], start: Start, tell: Callable[[str], None]) -> dict[int, int]:
-        """Returns the offset of a start in each partition, and calls `tell` where that differs from the one asked for.
+        """Returns the offset that a start means in each partition; calls `tell` where that is not the one asked for.
 
         Raises:
             OffsetOutOfRangeError: All the partitions end before the offset.
@@ -99,7 +99,7 @@ class TopicReader:
         return self.inside_log(offsets, tell)
 
     def inside_log(self, offsets: Mapping[int, int], tell: Callable[[str], None]) -> dict[int, int]:
-        """Returns the nearest offsets that the logs have, and calls `tell` for those that differ."""
+        """Returns the offsets, moved into their logs where they lie outside; calls `tell` with a sentence for each."""
         inside: dict[int, int] = {}
         for partition, offset in offsets.items():
             first, end = self._consumer.earliest(self._topic, partition), self.last_end(partition)
@@ -131,7 +131,7 @@ class TopicReader:
             span *= 2
 
     def chunks(self, offsets: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[Chunk]:
-        """Yields what each fetch brings: up to `ends`, or without end if there are none."""
+        """Yields the records of each fetch, up to the offsets in `ends`, or without end where that is None."""
         positions = {one: offset for one, offset in offsets.items() if ends is None or offset < ends[one]}
         wait_ms = 0
         while positions:
@@ -147,9 +147,9 @@ class TopicReader:
             wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
 
     def _chunks(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Iterator[Chunk]:
-        """Yields what one fetch brings, read on past damage where that is accepted.
+        """Yields the records of one fetch; goes on behind damaged batches where that is accepted.
 
-        Then none of it is given out before all is read, as what comes first may be wrong, too.
+        In that case it yields nothing before all is read, since records before the damage may be wrong, too.
         """
         from millrace.errors import MillraceError
         from millrace.records.intervals import Interval
@@ -169,7 +169,7 @@ class TopicReader:
             yield Chunk(partition, found.records, found.next_offset)
 
     def _fetched(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Iterator[Chunk]:
-        """Yields what one fetch brings, in one chunk at least; a batch that holds much is decoded by and by."""
+        """Yields the records of one fetch in at least one chunk; a large batch is decoded in several."""
         fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
         records: list[Record] = []
         next_offset = offset

@@ -45,7 +45,7 @@ class LetterChoices:
     ] = None
 
     def selection(self) -> Selection:
-        """Returns the selection of these letters."""
+        """Returns the choices as a selection for the tables' code."""
         from millrace_pipelines.warehouse.dead_letters import Selection
 
         return Selection(self.reason, self.partition, self.from_offset, self.until_offset)

@@ -57,7 +57,7 @@ class ReadOnlyFileSystem(OsFileSystem):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def lock(self, fd: int) -> None:
-        """Locks as a writer does, as far as a descriptor for reading can."""
+        """Takes the locks that keep writers away, as far as a descriptor for reading can."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -94,7 +94,7 @@ def dump(
 
 
 def decoder_of(file: Path) -> ShowRecord:
-    """Returns how the records of a file are shown, judging by the topic in its folder's name."""
+    """Returns the function that decodes the records of a file, by the topic in its folder's name."""
     from millrace_broker.storage.filenames import parse_partition_dir
 
     partition = parse_partition_dir(file.absolute().parent.name)
@@ -102,7 +102,7 @@ def decoder_of(file: Path) -> ShowRecord:
 
 
 def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
-    """Yields the lines of a file, with its records if `show_record` is given; a damage has `position` and `damage`."""
+    """Yields the lines to print of a file, with records by `show_record`; damage has `position` and `damage`."""
     from millrace.errors import InvalidConfigError
     from millrace_broker.storage.filenames import (
         LOG_SUFFIX,
@@ -242,7 +242,7 @@ def _cell(name: str, value: JsonValue) -> JsonValue:
 
 
 def snapshot_lines(content: bytes) -> Iterator[JsonObject]:
-    """Yields the producers of a snapshot, or its damage."""
+    """Yields the producers in a producer snapshot's content, or its damage."""
     from millrace.errors import CorruptRecordError
     from millrace_broker.storage.producers.producer_state_manager import decode_snapshot
 
@@ -351,7 +351,7 @@ def _classic_group(key: bytes, value: bytes | None) -> JsonObject:
 
 
 def _plain(value: object) -> JsonValue:
-    """Returns a stored value for JSON: names for fields, lists for sets, text for ids and for numbers of states."""
+    """Returns a decoded record as JSON values: named fields as objects, sets as sorted lists, enums as text."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(field) for name, field in value._asdict().items()}
     if is_dataclass(value):

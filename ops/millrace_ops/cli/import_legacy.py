@@ -82,17 +82,17 @@ class Imported:
 
 
 class ImportListener(Protocol):
-    """Is told how an import goes on."""
+    """Follows the progress of an import."""
 
     def read(self, size_bytes: int, messages: int) -> None:
-        """Takes note of how many bytes are read and how many messages are acknowledged so far."""
+        """Takes how many bytes are read and how many messages are acknowledged so far."""
 
     def damaged(self, damage: str) -> None:
-        """Takes note of a damage that is skipped."""
+        """Takes the sentence on a damage that is skipped."""
 
 
 class _Importer:
-    """Reads partitions one after the other and sends their messages."""
+    """Reads the partitions of a Kafka 0.7 log one after the other, and sends their messages to the topic."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _Importer:
                 raise CorruptRecordError(self._stopped_at)
 
     def _records(self, partition: LegacyPartition, listener: ImportListener) -> Iterator[NewRecord]:
-        """Yields the partition's records, up to the first damage that is not to be skipped."""
+        """Yields a partition's messages as records, up to the first damage that is not to be skipped."""
         from millrace.records.record import NewRecord
         from millrace_ops.migration.legacy_log import Damage, read_partition
 
@@ -150,13 +150,13 @@ class _Importer:
 
 
 class _LineListener:
-    """Writes a line to stderr for each damage."""
+    """Follows an import, and writes a line to stderr for each damage."""
 
     def read(self, size_bytes: int, messages: int) -> None:
         """Prints nothing."""
 
     def damaged(self, damage: str) -> None:
-        """Writes the damage."""
+        """Writes the sentence on the damage."""
         print(damage, file=sys.stderr, flush=True)
 
 
@@ -172,7 +172,7 @@ class _BarListener:
         self._bars.update(self._bar, completed=size_bytes, description=f"{messages:,} messages")
 
     def damaged(self, damage: str) -> None:
-        """Writes a line above the bar."""
+        """Writes the sentence on the damage above the bar."""
         self._bars.console.print(damage, soft_wrap=True)
 
 

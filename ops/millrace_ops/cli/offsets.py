@@ -177,7 +177,7 @@ def _open(group: str, zookeeper: ZooKeeperAccess, access: ClusterAccess) -> Grou
 
 
 def _check_exists(group: str, offsets: GroupOffsets, store: OffsetStore, *, create: bool) -> None:
-    """Raises GroupIdNotFoundError for a group that the store lacks, whose name may be mistyped, unless `create`."""
+    """Raises GroupIdNotFoundError for a group that the store lacks (a mistyped name?), unless `create` is set."""
     if not create and not offsets.exists(store):
         raise GroupIdNotFoundError(f"group {group} does not exist; --create makes one")
 

@@ -78,7 +78,7 @@ class ClusterAccess:
     client_config: ClientConfig = None
 
     def open(self, *, timeout_s: float = 30.0) -> Cluster:
-        """Returns the cluster; raises InvalidConfigError where file or environment can't be used."""
+        """Returns a client of the cluster; raises InvalidConfigError for a file or a variable that can't be used."""
         from millrace.client import Cluster
         from millrace.security.client_config import read_client_security
 
@@ -94,23 +94,23 @@ class ZooKeeperAccess:
 
     @property
     def security(self) -> ZooKeeperSecurity:
-        """How ZooKeeper is secured; it may raise InvalidConfigError."""
+        """The security settings for ZooKeeper; raises InvalidConfigError where their file can't be used."""
         return zookeeper_security(self.zookeeper_config)
 
     def session(self) -> closing[ZooKeeperSession]:
-        """Returns a session, to be entered; raises InvalidConfigError or ZooKeeperError."""
+        """Returns a ZooKeeper session as a context manager; raises InvalidConfigError or ZooKeeperError."""
         return open_zookeeper(self.zookeeper or "", self.security)
 
 
 def open_zookeeper(address: str, security: ZooKeeperSecurity) -> closing[ZooKeeperSession]:
-    """Returns a session, to be entered; raises ZooKeeperError."""
+    """Returns a ZooKeeper session as a context manager; raises ZooKeeperError."""
     from millrace.client.consumer.group_offsets import open_session
 
     return closing(open_session(address, security=security))
 
 
 def zookeeper_security(file: Path | None, *, needs_identity: bool = False) -> ZooKeeperSecurity:
-    """Returns the security that the properties of a file ask for, none without a file; raises InvalidConfigError.
+    """Returns the ZooKeeper security in a file of properties, none without a file; raises InvalidConfigError.
 
     It is a file, so that no secret is in a list of processes.
     """
@@ -129,7 +129,7 @@ def zookeeper_security(file: Path | None, *, needs_identity: bool = False) -> Zo
 
 
 def given(*groups: DataclassInstance) -> dict[str, Any]:
-    """Returns the options of groups by their names."""
+    """Returns the values of the options in these dataclasses, by the options' names."""
     return {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
 
 

@@ -32,7 +32,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
-    """Prints tables below each other, and leaves out those without rows."""
+    """Prints one table below the other; a table without rows is left out."""
     for number, rows in enumerate(filter(None, tables)):
         if number:
             print()
@@ -42,7 +42,7 @@ def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
 def print_rows(
     rows: Sequence[Mapping[str, object]], *, as_json: bool, columns: Sequence[str] = (), nothing: str = ""
 ) -> None:
-    """Prints rows as JSON or as a table; no rows as a table without any, or as the sentence `nothing`."""
+    """Prints rows as JSON or as a table; without rows an empty table, or the sentence `nothing`."""
     if as_json:
         print_json(rows)
     elif rows or not nothing:
@@ -52,7 +52,7 @@ def print_rows(
 
 
 def bars_of_bytes(console: Console) -> Progress:
-    """Returns bars of bytes, with their speed and the time that is left, to be entered; they go away at the end."""
+    """Returns, as a context manager, progress bars of bytes with speed and time left, which vanish at the end."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (

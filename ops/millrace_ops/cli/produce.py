@@ -75,7 +75,7 @@ class Sender:
         self._keyless_partition = 0
 
     def send(self, records: Iterable[Placed]) -> None:
-        """Sends all records and waits for the acknowledgements.
+        """Sends the records and waits until the broker has acknowledged all of them.
 
         Raises:
             InvalidRecordError: A record names a partition that doesn't exist, and none of these records is sent; or the
@@ -181,7 +181,7 @@ def produce(
 
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:
-    """Returns the format of a line that the options describe."""
+    """Returns how lines are read as records, by the command's options."""
     from millrace.config import parse_assignments
 
     given = [pair for one in header or () for pair in parse_assignments([one]).items()]  # a name may come again

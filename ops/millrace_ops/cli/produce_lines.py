@@ -57,7 +57,7 @@ class LineFormat(NamedTuple):
 
 
 def lines_of(fd: int) -> Iterator[list[Line]]:
-    """Yields the whole lines that are there, at most a chunk of them; raises RecordTooLargeError for an endless one."""
+    """Yields the whole lines that can be read now, at most a chunk; raises RecordTooLargeError for an endless line."""
     from millrace.errors import RecordTooLargeError
 
     rest, number = b"", 1
@@ -155,7 +155,7 @@ def _object(text: bytes) -> Mapping[str, object]:
 
 
 def _field(value: object, name: str) -> bytes | None:
-    """Returns the bytes of a key, a value or a header; raises InvalidRecordError for any other form."""
+    """Returns the bytes of a text or `{"base64": …}`, None for null; raises InvalidRecordError for other forms."""
     match value:
         case None:
             return None
@@ -170,7 +170,7 @@ def _field(value: object, name: str) -> bytes | None:
 
 
 def _headers(value: object) -> tuple[Header, ...]:
-    """Returns the headers in their order, repeated names included."""
+    """Returns a record's headers from JSON in their order; a name may come several times."""
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -187,7 +187,7 @@ def _headers(value: object) -> tuple[Header, ...]:
 
 
 def _whole(fields: Mapping[str, object], name: str, minimum: int, maximum: int) -> int | None:
-    """Returns the whole number of a field, or None if it is missing or null."""
+    """Returns the whole number in a field of a JSON record, or None if the field is missing or null."""
     value = fields.get(name)
     if value is None:
         return None

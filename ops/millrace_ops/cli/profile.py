@@ -32,7 +32,7 @@ Defaults: TypeAlias = "dict[str, str | Defaults]"
 
 
 def profile_path() -> Path:
-    """Returns the path of the file: in the user's folder for configuration, which `XDG_CONFIG_HOME` moves."""
+    """Returns the path of the profile file: in the user's configuration folder, which `XDG_CONFIG_HOME` moves."""
     return Path(typer.get_app_dir("millrace")) / "config.toml"
 
 
@@ -52,7 +52,7 @@ def read_profile(path: Path, name: str | None) -> Mapping[str, str]:
     """Returns the settings of a profile.
 
     Raises:
-        InvalidConfigError: The file is wrong, and its line is named; or it doesn't have the profile that was named.
+        InvalidConfigError: The file is wrong, which the error tells with the line; or it has no profile of this name.
     """
     if not path.exists():
         if name is not None:
@@ -77,7 +77,7 @@ def _parsed(lines: Sequence[bytes]) -> Mapping[str, object]:
 
 
 def _first_mistake(document: Mapping[str, object]) -> str | None:
-    """Returns the first mistake in the content of a file that is TOML, or None."""
+    """Returns a sentence on the first mistake in a profile file that is valid TOML; None where there is none."""
     for name, profiles in document.items():
         if name != "profiles" or not isinstance(profiles, dict):
             return f"{name} is not a table [profiles.NAME]"
@@ -100,7 +100,7 @@ def _has_mistake(lines: Sequence[bytes]) -> bool:
 
 
 def _defaults(command: Command, settings: Mapping[str, str]) -> Defaults:
-    """Returns the settings as each command's defaults, in the shape of the tree of commands."""
+    """Returns the settings as default values of options, nested by the names of commands."""
     if isinstance(command, TyperGroup):
         return {name: _defaults(one, settings) for name, one in command.commands.items()}
     return {one.name: settings[one.name] for one in command.params if one.envvar and one.name in settings}

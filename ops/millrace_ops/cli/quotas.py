@@ -53,7 +53,7 @@ Values = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Whose quotas are meant: by its name, or as the default of its kind."""
+    """The options that name whose quotas are meant: a user or client by its name, or the default of its kind."""
 
     user: User = None
     client: Client = None
@@ -63,7 +63,7 @@ class Entity:
     default_ip: DefaultIp = False
 
     def named(self) -> dict[str, str | None]:
-        """Returns the names by kind, None for the default; raises typer.BadParameter for what is no entity."""
+        """Returns the named entities by kind, None for the default; raises typer.BadParameter for no entity."""
         from millrace.client.access import ADDRESS, CLIENT_ID, USER
 
         given = {

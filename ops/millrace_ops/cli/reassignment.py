@@ -31,7 +31,7 @@ GOES_ON = "the cluster goes on moving; the same command watches it again"
 
 
 class Options(NamedTuple):
-    """The options of a reassignment: whether and how it is carried out and printed."""
+    """How a reassignment is carried out and printed."""
 
     dry_run: bool
     throttle: int | None
@@ -45,7 +45,7 @@ class Options(NamedTuple):
 
 
 def plan_for(cluster: Cluster, state: ClusterState, targets: Mapping[Partition, Sequence[int]]) -> Plan:
-    """Returns the plan for these targets, with the sizes that the leaders tell."""
+    """Returns the plan that moves partitions to these replicas, with the sizes that their leaders report."""
     from millrace_ops.replicas.cluster_state import by_broker, has_leader, read_replica_bytes
     from millrace_ops.replicas.plan import make_plan
 
@@ -55,7 +55,7 @@ def plan_for(cluster: Cluster, state: ClusterState, targets: Mapping[Partition, 
 
 
 def carry_out_plan(cluster: Cluster, plan: Plan, options: Options) -> None:
-    """Does what the options ask with a plan.
+    """Prints a plan and, unless it is a dry run, carries it out and waits, as the options say.
 
     Raises:
         ClientError: A move was refused, or did not come to its end.
@@ -177,7 +177,7 @@ def _print_plan(plan: Plan, options: Options) -> None:
 
 
 def _row(move: Move) -> dict[str, object]:
-    """Returns a row whose names are those of Kafka's file of a plan; `bytes` are copied for all new replicas."""
+    """Returns a move as a row with the names of Kafka's plan files; `bytes` are what all new replicas copy together."""
     topic, index = move.partition
     return {
         "topic": topic,
@@ -217,7 +217,7 @@ class BarListener:
 
 
 class LineListener:
-    """Writes a line to stderr whenever another partition is done."""
+    """Writes a line to stderr whenever a partition has moved."""
 
     def __init__(self) -> None:
         self._done = -1
@@ -233,7 +233,7 @@ class LineListener:
 
 @contextmanager
 def shown_progress() -> Iterator[ProgressListener]:
-    """Yields what shows the progress on stderr."""
+    """Yields the listener that shows progress on stderr: a bar on a terminal, else lines."""
     from rich.console import Console
 
     console = Console(stderr=True, markup=False, highlight=False)

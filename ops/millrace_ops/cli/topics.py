@@ -79,7 +79,7 @@ def describe(
 
 
 def summary(topic: TopicMetadata) -> Mapping[str, object]:
-    """Returns the row of a topic in a list."""
+    """Returns a topic's row in the list of topics."""
     replicas = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
     topic_id = None if topic.topic_id is None else str(topic.topic_id)
     return {"topic": topic.name, "partitions": len(topic.partitions), "replicas": replicas, "id": topic_id}
@@ -262,7 +262,7 @@ def delete(
 
 
 def _check_ends(cluster: Cluster, topic: str, partitions: list[int], before: int) -> None:
-    """Raises OffsetOutOfRangeError, before anything is deleted, if a partition ends before the offset."""
+    """Raises OffsetOutOfRangeError if a partition ends before the offset; called before anything is deleted."""
     from millrace.client import SimpleConsumer
 
     consumer = SimpleConsumer(cluster)

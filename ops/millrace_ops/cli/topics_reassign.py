@@ -91,7 +91,7 @@ def _broker_ids(text: str | None) -> list[int] | None:
 def _spread(
     state: ClusterState, brokers: Sequence[int] | None, replication_factor: int | None
 ) -> dict[Partition, tuple[int, ...]]:
-    """Returns where the replicas of all partitions should be.
+    """Returns the replicas that each partition should have, evenly spread over the brokers.
 
     Raises:
         InvalidReplicaAssignmentError: A broker is not alive, or there are too few.

@@ -153,7 +153,7 @@ WELL = "well"
 
 @contextmanager
 def shown_health(console: Console, latest: Callable[[], Mapping[str, str] | None]) -> Iterator[Callable[[], None]]:
-    """Yields what shows the newest health when it is called, if it differs from what is shown."""
+    """Yields a function that shows the newest health of all parts, if it has changed since it was shown."""
     if not console.is_terminal:
         yield _Changes(latest).show
         return
@@ -172,7 +172,7 @@ def shown_health(console: Console, latest: Callable[[], Mapping[str, str] | None
 
 
 class _Changes:
-    """Prints a line for each part whose health changes; the first line names all parts that are well at first."""
+    """Prints a line for each part whose health changes; the first line names all parts that are well."""
 
     def __init__(self, latest: Callable[[], Mapping[str, str] | None]) -> None:
         self._latest = latest

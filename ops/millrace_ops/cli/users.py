@@ -59,7 +59,7 @@ DEFAULT_MECHANISMS = [Mechanism.SCRAM_SHA_256]
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where the users are, if no broker is to be asked."""
+    """Where users are stored, for commands that ask no broker: a broker's folder or ZooKeeper."""
 
     data: Data = None
     zookeeper: ZooKeeper = None
@@ -167,7 +167,7 @@ def _known(users: Users | StoredUsers, user: str) -> Sequence[str]:
 
 
 def _password(user: str, file: Path | None) -> str:
-    """Returns the password; an empty one is refused."""
+    """Returns the password from a file or the terminal; raises an error for an empty one."""
     if file is not None:
         text = _first_line(file)
     elif sys.stdin is not None and sys.stdin.isatty():

@@ -88,7 +88,7 @@ def _verify_files(paths: Sequence[Path], *, repair: bool, as_json: bool) -> NoRe
 
 
 def _with_findings(reports: Sequence[SegmentReport], further: Sequence[LogFinding]) -> list[SegmentReport]:
-    """Returns the reports together with what else was found in their files."""
+    """Adds further findings to the reports of the segment files in which they were found."""
     return [
         replace(
             report, findings=(*report.findings, *(one for one in further if one.file == os.path.abspath(report.file)))

@@ -26,7 +26,7 @@ MOST_OF_A_BATCH = 8  # findings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFinding:
-    """What is wrong at an offset: with the batch that begins there, or with what was to be read from there on."""
+    """What is wrong at an offset: with the batch that begins there, or with the read from there on."""
 
     offset: int
     reason: str
@@ -34,7 +34,7 @@ class BatchFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """What one partition holds. `next_offset` follows its last batch. Without findings all is well."""
+    """The result of reading one partition; `next_offset` follows its last batch. Without findings all is well."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class PartitionReport:
 
 
 class PartitionCheck:
-    """Takes the answers to fetches one after another; `next_offset` is where the next fetch begins.
+    """Checks the batches of one fetch after another; `next_offset` is where the next fetch begins.
 
     `is_compacted` says whether compaction explains offsets that no batch has.
     """
@@ -62,7 +62,7 @@ class PartitionCheck:
         self._findings: list[BatchFinding] = []
 
     def take(self, records: bytes, end_offset: int) -> bool:
-        """Checks the batches of an answer, and returns whether another fetch makes sense, from `next_offset` on.
+        """Checks the batches that a fetch returned; returns whether to fetch again, from `next_offset` on.
 
         `end_offset` is the log end offset that the leader tells after the fetch.
         """
@@ -87,13 +87,13 @@ class PartitionCheck:
         self._is_at_start = True
 
     def find(self, offset: int, reason: str) -> None:
-        """Adds a finding; a batch that is fetched again is not told twice."""
+        """Adds a finding, unless there is one at this offset from an earlier fetch of the same batch."""
         finding = BatchFinding(offset=offset, reason=reason)
         if finding not in self._findings[-MOST_OF_A_BATCH:]:
             self._findings.append(finding)
 
     def report(self) -> PartitionReport:
-        """Returns what was found so far."""
+        """Returns the findings so far, and how far the partition was read."""
         return PartitionReport(
             topic=self._topic,
             partition=self._partition,
@@ -150,7 +150,7 @@ def check_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[PartitionR
     Raises:
         UnknownTopicError: A topic does not exist; nothing is checked then.
         BrokerUnreachableError: No broker answers with the list of topics.
-        BrokerError: Whether a topic is compacted is not told.
+        BrokerError: The broker does not say whether a topic is compacted.
     """
     metadata = cluster.metadata(topics or None)
     consumer = SimpleConsumer(cluster)

@@ -60,7 +60,7 @@ class GroupChoices:
 
 @dataclass(frozen=True, slots=True)
 class LoadChoices:
-    """What a load alone may be told of its part of the topic; the names are those of `LoadOptions`."""
+    """The options of `warehouse load` alone that say how much is read and accepted; names are as in `LoadOptions`."""
 
     max_records_per_task: Annotated[int, typer.Option(min=1, help="Offsets that one Spark task reads at most.")] = (
         1_000_000
@@ -87,7 +87,7 @@ class LoadChoices:
 
 @dataclass(frozen=True, slots=True)
 class TableChoices:
-    """What a load alone may be told of its table; the names are those of `LoadOptions`."""
+    """The options of `warehouse load` alone that concern its table; names are as in `LoadOptions`."""
 
     mode: Annotated[
         Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
@@ -169,9 +169,9 @@ for command in warehouse_read.COMMANDS:
 
 
 def column_names(column: Iterable[str] | None) -> dict[str, str]:
-    """Returns the names of columns that `--column` gives, by the paths of their fields, which may have a `=`.
+    """Returns the column names given by `--column FIELD=NAME`, by the paths of the fields, which may contain a `=`.
 
-    Raises typer.BadParameter for what is no pair.
+    Raises typer.BadParameter for a value without a name.
     """
     names = {}
     for text in column or ():
@@ -183,7 +183,7 @@ def column_names(column: Iterable[str] | None) -> dict[str, str]:
 
 
 def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
-    """Returns the settings that `--conf` gives; raises typer.BadParameter for what is no setting."""
+    """Returns the settings given by `--conf NAME=VALUE`; raises typer.BadParameter for any other form."""
     settings = {}
     for text in conf or ():
         name, equals, value = text.partition("=")
@@ -211,7 +211,7 @@ def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: 
 
 @contextmanager
 def _noted(options: LoadOptions, textfile: str | None) -> Iterator[None]:
-    """Adds to the file how the load has ended, if there is one to be written; a load's own error comes first."""
+    """Counts the load inside in the metrics file `textfile`, if there is one; a load's own error goes first."""
     if textfile is None:
         yield
         return
@@ -274,7 +274,7 @@ def shown_listener() -> Iterator[LoadListener]:
 
 
 def described(step: Step) -> str:
-    """Returns the step's name, and behind the plan what takes the time until the first task is done."""
+    """Returns a step's name for users; for the plan, also why the first task takes long."""
     from millrace_pipelines.warehouse.load.options import Step
 
     return "planned, starting Spark" if step is Step.PLANNED else str(step)

@@ -29,7 +29,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """How to loop: seconds of pause after a load that left nothing, where to serve metrics, how to report a load."""
+    """The pause in seconds after a load that left nothing, where to serve metrics, and the form of reports."""
 
     interval_s: float
     metrics: str | None
@@ -37,7 +37,7 @@ class LoopOptions:
 
 
 def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
-    """Loads until SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Loads again and again until SIGTERM or SIGINT; a second signal ends the process at once."""
     stop = threading.Event()
     listeners: list[ContinuousListener] = [_Lines(loop.as_json)]
     if loop.metrics is not None:
@@ -60,7 +60,7 @@ def run_continuously(options: LoadOptions, loop: LoopOptions) -> None:
 
 
 def _address(text: str) -> Address:
-    """Returns where to serve metrics; port 0 is a free one."""
+    """Parses the `HOST:PORT` at which metrics are served; port 0 takes a free one."""
     try:
         return parse_listen_address(text)
     except InvalidConfigError as error:
@@ -79,7 +79,7 @@ def stop_on_signals(stop: Callable[[], None]) -> None:
 
 
 class _All:
-    """Passes what it is told to several listeners."""
+    """Passes each event of a loop of loads on to several listeners."""
 
     def __init__(self, listeners: Sequence[ContinuousListener]) -> None:
         self._listeners = listeners

@@ -45,7 +45,7 @@ AcceptLost = Annotated[
 
 
 class KeyFormat(StrEnum):
-    """The form in which keys are typed."""
+    """The form in which keys are given on the command line."""
 
     TEXT = "text"
     HEX = "hex"

@@ -19,7 +19,7 @@ RANGE_COLUMNS = ("partition", "from offset", "until offset", "offsets")
 
 
 def show_load(options: LoadOptions, *, as_json: bool) -> None:
-    """Prints what a load would do."""
+    """Prints what a load would do, and loads nothing."""
     from millrace_pipelines.warehouse.load.load import preview_load
 
     preview = preview_load(options)
@@ -31,7 +31,7 @@ def show_load(options: LoadOptions, *, as_json: bool) -> None:
 
 
 def show_reload(options: LoadOptions, selection: Selection, *, as_json: bool) -> None:
-    """Prints what a reload, or a backfill, would do."""
+    """Prints what a reload or a backfill would do, and changes nothing."""
     from millrace_pipelines.warehouse.load.load import preview_reload
 
     preview = preview_reload(options, selection)

@@ -24,7 +24,7 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class TopicsToo:
-    """The options by which the tables' topics are asked, too."""
+    """The options by which the brokers are asked for the topics of tables, too."""
 
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")
@@ -154,7 +154,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (tables, ledger, audit, query)
 
 
 def _print_failing(by_table: Mapping[str, FailedLoads | None]) -> None:
-    """Prints a second table, of the tables whose newest load failed, if there are any."""
+    """Prints a second table, of the tables whose newest load failed; nothing where none did."""
     rows = [
         (name, one.times or UNKNOWN, _time(one.first_ms), _time(one.newest_ms), one.reason)
         for name, one in by_table.items()
@@ -170,6 +170,6 @@ def _time(at_ms: int | None) -> str:
 
 
 def _shown(value: object) -> object:
-    """Returns a value for a table: one with parts as JSON, bytes as text if they are UTF-8."""
+    """Returns a value as it is printed: lists and objects as JSON, bytes as text if they are UTF-8, else base64."""
     plain = json_value(value)
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (dict, list)) else plain

@@ -25,7 +25,7 @@ from millrace_ops.console.server import ConsoleServer
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serves the console until standard input ends."""
     to_stderr = output.write_to(sys.stderr, logging.WARNING)
     settings = ConsoleSettings.from_json(sys.stdin.buffer.readline())
     output.use_format(to_stderr, settings.log_format)

@@ -26,7 +26,7 @@ MAX_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One audit; `findings` is None while it waits or runs, and where it has failed, which `failure` says."""
+    """One audit of a table; `findings` is None until it has ended, and where it failed, as `failure` says."""
 
     location: str
     started_ms: int
@@ -36,7 +36,7 @@ class Audit:
 
 
 class Audits:
-    """The audits that were asked for in the console, one at a time."""
+    """The audits of tables that users start in the console; one runs at a time."""
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class Audits:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-audit")
 
     def of(self, location: str) -> Audit | None:
-        """Returns the last audit of a table."""
+        """Returns the last audit of the table at a location; None where there was none."""
         with self._lock:
             return self._audits.get(location)
 
@@ -56,7 +56,7 @@ class Audits:
             return [one for one in self._audits.values() if one.ended_ms is None]
 
     def start(self, location: str) -> None:
-        """Begins an audit, unless one of this table is under way."""
+        """Begins an audit of a table, unless one of this table waits or runs."""
         with self._lock:
             last = self._audits.pop(location, None)
             is_under_way = last is not None and last.ended_ms is None
@@ -85,7 +85,7 @@ class Audits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """The settings.
+    """The settings of the console's process.
 
     Attributes:
         socket: The path of the Unix socket to serve at.
@@ -109,7 +109,7 @@ class ConsoleSettings:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
-        """Returns the settings of a line. Raises TypeError for one that has other fields."""
+        """Returns the settings in a line of JSON; raises TypeError for one with other fields."""
         return cls(**json.loads(line))
 
 
@@ -118,7 +118,7 @@ TIMEOUT_S = 10.0
 
 
 class Console:
-    """What all pages share; the cluster is asked for nothing before a page needs it."""
+    """What all pages share: settings and clients; no cluster is asked before a page needs it."""
 
     def __init__(self, settings: ConsoleSettings, fs: FileSystem, clock: Clock) -> None:
         self.settings = settings
@@ -131,7 +131,7 @@ class Console:
 
     @cached_property
     def decoder(self) -> Decoder | None:
-        """Returns what decodes values by the schema registry; None without one. Raises SetupError or SchemaError."""
+        """Returns the decoder of values by the schema registry, None without one; raises SetupError or SchemaError."""
         if not self.settings.schema_registry:
             return None
         require("decoding by a schema registry", "pipelines")

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """One topic; `records` counts offsets, `size_bytes` the bytes of the leaders' logs. None stands for unknown."""
+    """A row of the list of topics: `records` counts offsets, `size_bytes` the leaders' logs. None means unknown."""
 
     name: str
     partitions: int
@@ -42,7 +42,7 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What one look found; `at_ms` is when.
+    """What one look at the cluster found, at the time `at_ms`.
 
     `copied` has by broker the replicas that it copies from one of its data directories to another.
     """
@@ -55,7 +55,7 @@ class Overview:
 
 
 class Replicas(NamedTuple):
-    """The bytes of each partition at its leader, and by broker what it copies from one data directory to another."""
+    """The bytes of each partition at its leader, and, by broker, the replicas that are copied to another directory."""
 
     sizes: Mapping[Partition, int]
     copied: Mapping[int, Sequence[Partition]]
@@ -71,7 +71,7 @@ def look_at_offsets(cluster: Cluster, metadata: ClusterMetadata) -> dict[Partiti
 
 
 def look_at_replicas(cluster: Cluster, metadata: ClusterMetadata, *, only_leaders: bool = False) -> Replicas:
-    """Returns what brokers report of their replicas, or of leaders only; nothing of a broker whose request fails."""
+    """Returns what brokers report of their replicas, or of leaders only, without brokers whose request fails."""
     sizes: dict[Partition, int] = {}
     copied: dict[int, list[Partition]] = {}
     for broker, partitions in _by_broker(metadata, only_leaders).items():
@@ -125,7 +125,7 @@ def _summary(
 
 
 def _by_broker(metadata: ClusterMetadata, only_leaders: bool) -> dict[int, dict[Partition, int]]:
-    """Returns the partitions that each broker has replicas of, with their leaders."""
+    """Returns, for each live broker, the partitions that it has replicas of (or leads), each with its leader."""
     found: dict[int, dict[Partition, int]] = {number: {} for number in metadata.brokers}
     for topic in metadata.topics.values():
         for index, partition in topic.partitions.items():

@@ -17,7 +17,7 @@ WIDTH, HEIGHT, MARGIN = 120, 24, 2
 
 
 class Sparkline(NamedTuple):
-    """The points of the line, and the newest and the largest value; no points where there are less than two values."""
+    """The points of a small chart, and the newest and the largest value; no points for fewer than two values."""
 
     points: str
     newest: float
@@ -25,7 +25,7 @@ class Sparkline(NamedTuple):
 
 
 def sparkline(values: Sequence[float]) -> Sparkline:
-    """Returns the line of values, the oldest first, which are equally spaced.
+    """Returns the chart of equally spaced values, the oldest first.
 
     y = MARGIN             the largest value
     y = HEIGHT - MARGIN    zero
@@ -45,7 +45,7 @@ UNKNOWN = "\N{EN DASH}"
 
 
 class Templates:
-    """The templates; `common` are values that every page has."""
+    """The console's Jinja templates; `common` are values for every page."""
 
     def __init__(self, common: dict[str, Any]) -> None:
         self._environment = Environment(
@@ -62,22 +62,22 @@ class Templates:
         self._environment.globals.update(common, sparkline=sparkline, plot_width=WIDTH, plot_height=HEIGHT)
 
     def render(self, page: Page, form_token: str) -> str:
-        """Returns the HTML of a page, whose forms carry the token."""
+        """Returns the HTML of a page, whose forms contain `form_token`."""
         return self._environment.get_template(page.template).render(page.values, form_token=form_token)
 
 
 def number(value: int | None) -> str:
-    """Returns a whole number with separators between thousands."""
+    """Returns a whole number with separators between thousands; UNKNOWN for None."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def size(value: int | None) -> str:
-    """Returns bytes in a unit that suits them."""
+    """Returns a number of bytes in a fitting unit; UNKNOWN for None."""
     return UNKNOWN if value is None else sizes.size(value)
 
 
 def rate(value: float) -> str:
-    """Returns records per second: in whole ones from 10 on."""
+    """Returns a rate in records per second as text, in whole ones from 10 on."""
     return f"{value:,.0f}/s" if value >= 10 or value == 0 else f"{value:.1f}/s"
 
 
@@ -103,10 +103,10 @@ def duration(value_ms: int | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Returns a part of 1 in percent."""
+    """Returns a fraction, from 0 to 1, in percent."""
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 
 def link(fields: dict[str, Any], **changed: Any) -> str:
-    """Returns the query of an address."""
+    """Returns the query string, such as `?page=2`, of the fields with some changed; empty ones are left out."""
     return "?" + urlencode({name: value for name, value in {**fields, **changed}.items() if value not in ("", None)})

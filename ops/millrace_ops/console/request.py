@@ -20,7 +20,7 @@ from millrace.times import epoch_ms, parse_time
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: the query of the address, the fields of a form, and what forms on the page are to carry.
+    """A request of a browser: its path, query and form fields, and the token that forms on the page must send back.
 
     `own_troubles` say what is wrong with the broker that serves the console; None if the broker has not reported it.
     """
@@ -32,14 +32,14 @@ class Asked:
     own_troubles: Sequence[str] | None = None
 
     def need(self, name: str) -> str:
-        """Returns a field of the query; raises InvalidRequestError where it is missing."""
+        """Returns a field of the request's query; raises InvalidRequestError where it is missing."""
         if not self.query.get(name):
             raise InvalidRequestError(f"the address lacks {name}=…")
         return self.query[name]
 
 
 class Page(NamedTuple):
-    """What is shown: a template's name and its values; after `refresh_s` the browser asks again."""
+    """The response to a request: a template's name and its values; the browser reloads it after `refresh_s`."""
 
     template: str
     values: Mapping[str, object]
@@ -48,7 +48,7 @@ class Page(NamedTuple):
 
 
 class Redirect(NamedTuple):
-    """Another address, below the console."""
+    """A response that sends the browser to another path below the console."""
 
     to: str
 
@@ -57,7 +57,7 @@ Answer = Page | Redirect
 
 
 def time_ms(text: str) -> int:
-    """Returns the milliseconds of an ISO 8601 time, UTC unless it says otherwise; raises InvalidRequestError."""
+    """Returns an ISO 8601 time, UTC unless it says otherwise, as ms since 1970; raises InvalidRequestError."""
     try:
         return epoch_ms(parse_time(text.strip()))
     except ValueError:
@@ -72,7 +72,7 @@ Key = Callable[[Row], Any]
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Row]):
-    """The rows of a page, and what its links need.
+    """One page of a list of rows, and the values for its links.
 
     Attributes:
         rows: The rows of this page.
@@ -100,11 +100,11 @@ class Listing(Generic[Row]):
         return (self.page - 1) * ROWS_ON_A_PAGE + 1
 
     def page_link(self, page: int) -> str:
-        """Returns the query of another page."""
+        """Returns the query string of another page of the list."""
         return self._link({"page": str(page)})
 
     def sort_link(self, column: str) -> str:
-        """Returns the query that sorts by a column: descending if the list is sorted by it in ascending order now."""
+        """Returns the query string that sorts by a column: descending if the list is in ascending order of it now."""
         order = DESCENDING if column == self.sort and self.order == ASCENDING else ASCENDING
         return self._link({"sort": column, "order": order, "page": "1"})
 

@@ -89,7 +89,7 @@ class ConsoleServer:
         }
 
     def application(self) -> web.Application:
-        """Returns what serves the requests."""
+        """Returns the aiohttp application with the console's routes."""
         application = web.Application(client_max_size=1 << 20)
         application.router.add_get(ROOT, self._to_root)
         application.router.add_get(f"{ROOT}/static/{{name}}", self._answer_static)

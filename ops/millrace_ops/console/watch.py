@@ -34,7 +34,7 @@ Sample: TypeAlias = "tuple[float, array[int]]"
 
 
 class Clusters:
-    """Clusters that are made as they are needed, and kept for the next page: one belongs to one thread at a time."""
+    """Clients of the cluster, created as needed and kept for later pages; each is used by one thread at a time."""
 
     def __init__(self, connect: Callable[[], Cluster]) -> None:
         self._connect = connect
@@ -42,7 +42,7 @@ class Clusters:
 
     @contextmanager
     def lent(self) -> Iterator[Cluster]:
-        """Yields a cluster that nobody else has meanwhile; after an error it is closed."""
+        """Yields a client that no other thread uses meanwhile; it is closed after an error."""
         try:
             cluster = self._idle.get_nowait()
         except Empty:
@@ -132,7 +132,7 @@ IDLE_S = 300.0
 
 
 class Watch:
-    """Looks at the cluster again and again, on a thread that starts with the first page."""
+    """Looks at the cluster repeatedly, on a thread that starts with the first page."""
 
     def __init__(self, clusters: Clusters, clock: Clock) -> None:
         self._clusters = clusters
@@ -165,7 +165,7 @@ class Watch:
             return self._overview
 
     def look(self) -> None:
-        """Looks once, and gives the overview, or the error, to the pages that wait."""
+        """Looks at the cluster once, and hands the overview, or the error, to the pages that wait."""
         failure: MillraceError | None = None
         overview = self._overview
         try:
@@ -189,12 +189,12 @@ class Watch:
                 self._changed.wait_for(lambda: self._clock.monotonic_s() - self._asked_at_s < IDLE_S)
 
     def _is_awaited(self) -> bool:
-        """Returns whether a page waits for a look."""
+        """Returns whether no look has ended yet, so that a page may be waiting for the first."""
         return self._overview is None and self._failure is None
 
     @property
     def _has_sizes(self) -> bool:
-        """Whether the newest look has not failed, and sizes have been looked at once."""
+        """Whether the newest look succeeded and was not the first, so that it had sizes."""
         return self._failure is None and self._looks > 1
 
     def _look(self) -> Overview:

@@ -34,7 +34,7 @@ PARSING = pj.ParseOptions(explicit_schema=pa.schema(FIELDS), unexpected_field_be
 
 
 class Delays(NamedTuple):
-    """What is known of one carrier; delays are sums of minutes."""
+    """The counts and sums of delays, in minutes, of one carrier."""
 
     flights: int
     cancelled: int
@@ -63,7 +63,7 @@ def carrier_delays(rows: pa.Table, messages: Sequence[Message]) -> pa.Table:
 
 
 def each_alone(flights: pa.Table) -> pa.Table:
-    """Returns what each flight adds to its carrier's row; it needs the columns of `FIELDS`."""
+    """Returns, for each flight, a row of the counts and minutes that it adds to its carrier's row."""
     known = {field.name: pc.cast(pc.is_valid(flights[field.name]), pa.int64()) for field in FIELDS}
     none = pa.scalar(0, pa.int64())
     columns = {
@@ -79,7 +79,7 @@ def each_alone(flights: pa.Table) -> pa.Table:
 
 
 def added_up(rows: pa.Table) -> pa.Table:
-    """Returns one row for each carrier."""
+    """Returns the sums of the rows of each carrier, one row for each."""
     sums = rows.group_by("carrier").aggregate([(name, "sum") for name in SUMS])
     return pa.table({"carrier": sums["carrier"], **{name: sums[f"{name}_sum"] for name in SUMS}}, schema=SCHEMA)
 

@@ -19,7 +19,7 @@ TIMEOUT_S = 180.0
 
 
 def count_by_carrier(table: str, log_dir: str) -> dict[str, int]:
-    """Runs this module on a table and returns the counts, the most first; raises PlatformError where it fails."""
+    """Counts a table's rows by carrier with Spark in another process; raises PlatformError where that fails."""
     command = (sys.executable, "-m", "millrace_ops.demo.count", table)
     child = ChildProcess("count", command, {}, os.path.join(log_dir, "count.log"))
     child.finish(TIMEOUT_S)

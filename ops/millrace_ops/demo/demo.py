@@ -48,7 +48,7 @@ EVENTS_PER_STEP = 1_000
 
 
 def librdkafka_security(client_config: str) -> dict[str, str]:
-    """Returns the properties of a file for Kafka's own clients, by the names that librdkafka has for them."""
+    """Returns the security settings in a file of client properties, under librdkafka's names."""
     found = properties_of_file(client_config)
     login = parse_jaas(found["sasl.jaas.config"], "sasl.jaas.config").options
     return {
@@ -61,9 +61,9 @@ def librdkafka_security(client_config: str) -> dict[str, str]:
 
 
 def create_topic(client: Mapping[str, str], topic: str, partitions: int, config: dict[str, str]) -> None:
-    """Creates a topic, where `client` has the brokers' addresses and their security.
+    """Creates a topic; `client` has the brokers' addresses and security, as librdkafka takes them.
 
-    Raises PlatformError if it is refused.
+    Raises PlatformError where the broker refuses the topic.
     """
     new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
     admin = AdminClient({**client, "log_level": LOG_WARNINGS})
@@ -125,7 +125,7 @@ BAR_WIDTH = 24
 
 
 class Step:
-    """The line of a step that is under way."""
+    """The line that shows one step of the demo while it is under way."""
 
     def __init__(self, progress: Progress, name: str, total: int | None) -> None:
         self._progress = progress
@@ -136,7 +136,7 @@ class Step:
         self._progress.advance(self._task, count)
 
     def note(self, text: str) -> None:
-        """Shows a text in place of the one before."""
+        """Shows a text on the line, in place of the one before."""
         self._progress.update(self._task, note=text)
 
     def finish(self) -> None:
@@ -146,7 +146,7 @@ class Step:
 
 
 class Steps:
-    """The steps so far, with the seconds that each took."""
+    """The demo's steps so far as lines, with the seconds that each took."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._clock = clock
@@ -177,7 +177,7 @@ class Steps:
 
 
 class _Doing(ProgressColumn):
-    """A bar and a count where things are counted, else the note."""
+    """A column with a bar and a count where a step counts things, else with the step's note."""
 
     def render(self, task: Task) -> RenderableType:
         if task.total is None or task.total == 1:
@@ -291,7 +291,7 @@ class _Demo:
             produce(self._client(), TOPIC, events(flights), on_step)
 
     def _client(self) -> dict[str, str]:
-        """Returns how librdkafka reaches the brokers, on a hardened platform as the user `producer`."""
+        """Returns librdkafka's settings to reach the brokers, on a hardened platform as the user `producer`."""
         file = self._platform.client_config(PRODUCER.name)
         security = {} if file is None else librdkafka_security(file)
         return {"bootstrap.servers": self._platform.addresses.broker, **security}

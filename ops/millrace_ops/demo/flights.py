@@ -26,7 +26,7 @@ ROWS_PER_STEP = 10_000
 
 
 class FlightEvent(NamedTuple):
-    """A flight as it is produced."""
+    """A flight as a record for the topic."""
 
     timestamp_ms: int
     key: bytes
@@ -55,7 +55,7 @@ def months(flights: pa.Table, first: int, last: int) -> pa.Table:
 
 
 def events(flights: pa.Table) -> Iterator[FlightEvent]:
-    """Yields each flight as an event."""
+    """Yields a record for each flight."""
     encode = json.JSONEncoder(separators=(",", ":")).encode
     departure = flights.column_names.index("time_hour")
     written = compute.strftime(flights["time_hour"], "%Y-%m-%dT%H:%M:%SZ")

@@ -16,7 +16,7 @@ from millrace_pipelines.warehouse.ledger.ledger import Ledger
 
 
 class Figure(NamedTuple):
-    """A value that was found, beside the one that is expected."""
+    """A figure of the demo, as it was found and as it is expected."""
 
     name: str
     expected: int | str
@@ -30,14 +30,14 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo found.
+    """The figures that the demo found.
 
     Attributes:
         table: The folder of the flights' table.
-        counted: Its rows by carrier, the most first.
-        ledger: Its offsets.
-        delays: What the downstream job keeps of each carrier.
-        figures: What is compared with the source.
+        counted: The table's rows by carrier, the most first.
+        ledger: The offsets that the table holds.
+        delays: By carrier, the counts and delays that the downstream job keeps.
+        figures: The figures that are compared with the source.
         seconds: The time of each step.
     """
 

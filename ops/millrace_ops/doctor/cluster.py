@@ -25,7 +25,7 @@ from millrace_ops.replicas.cluster_state import has_leader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperFacts:
-    """What ZooKeeper answered; `trouble` is why it did not. Without a `cluster_id` no broker has started there yet."""
+    """What ZooKeeper told; `trouble` says why it told nothing. Without a `cluster_id` no broker started there yet."""
 
     address: str
     trouble: str | None = None
@@ -34,7 +34,7 @@ class ZooKeeperFacts:
 
 
 def read_zookeeper(address: str, security: ZooKeeperSecurity) -> ZooKeeperFacts:
-    """Returns what the ZooKeeper at an address holds; it waits ten seconds for one that does not answer."""
+    """Reads what brokers keep in a ZooKeeper; waits ten seconds for one that does not answer."""
     servers, slash, chroot = address.partition("/")
     prefix = (slash + chroot).rstrip("/")  # a session with a chroot would make it
     try:
@@ -55,7 +55,7 @@ _LogDirs = dict[tuple[int, str], LogDir]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What a cluster answered; `trouble` is why it did not.
+    """What a cluster told of itself; `trouble` says why it told nothing.
 
     `silent` has the brokers that the cluster tells of and that can't be reached from here. Of the partitions,
     `unavailable` have no leader, and `under_replicated` have replicas that are not in sync. Of the data directories,
@@ -79,7 +79,7 @@ class ClusterFacts:
 
 
 def read_cluster(bootstrap: str, cluster: Cluster, fs: FileSystem) -> ClusterFacts:
-    """Returns the facts of a cluster."""
+    """Reads what a cluster tells of its brokers, partitions and data directories."""
     try:
         metadata = cluster.metadata()
     except MillraceError as error:
@@ -111,7 +111,7 @@ def _silent(cluster: Cluster, metadata: ClusterMetadata) -> Iterator[str]:
 
 
 def _log_dirs(cluster: Cluster, metadata: ClusterMetadata) -> tuple[_LogDirs, tuple[str, ...]]:
-    """Returns the data directories by broker and path, and the brokers that do not tell theirs."""
+    """Returns the data directories by broker and path, and a sentence for each broker that does not tell its own."""
     found: _LogDirs = {}
     unknown: list[str] = []
     for broker in metadata.brokers.values():
@@ -127,7 +127,7 @@ def _named(log_dirs: _LogDirs, wanted: Callable[[LogDir], bool]) -> tuple[str, .
 
 
 def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs, fs: FileSystem) -> Iterator[str]:
-    """Yields the directories that have damaged ranges, of those that are on this machine and can be read from here."""
+    """Yields the data directories on this machine whose logs have damaged ranges, as far as they can be read."""
     for broker_id, path in log_dirs:
         folder = read_folder(path, fs)
         if folder.exists and (folder.cluster_id, folder.broker_id) == (metadata.cluster_id, broker_id):
@@ -135,7 +135,7 @@ def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs, fs: FileSystem) -> I
 
 
 def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs: bool) -> Iterator[DoctorFinding]:
-    """Yields the findings of ZooKeeper for a broker that is to register there."""
+    """Yields the findings about ZooKeeper, for a broker that is to register there."""
     yield judged(
         f"ZooKeeper at {facts.address}",
         facts.trouble or f"answers, with brokers {_ids(facts.broker_ids)}",
@@ -157,7 +157,7 @@ def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs
 
 
 def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFinding]:
-    """Yields, for each property that is a replication factor, whether there are as many brokers."""
+    """Yields, for each property that is a replication factor, the finding on whether there are as many brokers."""
     for name, replicas in (
         ("default.replication.factor", options.broker.default_replication_factor),
         ("offsets.topic.replication.factor", options.groups.offsets_topic_replication_factor),
@@ -175,7 +175,7 @@ def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFindi
 
 
 def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Yields the findings of a running cluster."""
+    """Yields the findings about a running cluster."""
     yield judged(
         f"cluster at {facts.bootstrap}",
         facts.trouble or f"answers, with brokers {_ids(facts.broker_ids)}",
@@ -221,7 +221,7 @@ def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
 
 
 def check_directories(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Yields whether every data directory can be used, and has room."""
+    """Yields findings on whether each data directory can be used, and has room."""
     yield judged(
         "offline data directories",
         ", ".join(facts.offline_dirs) or "0",

@@ -22,9 +22,9 @@ from millrace_ops.sizes import size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationFacts:
-    """A configuration. Without `options` the broker does not start with it, and `trouble` says why.
+    """A broker's configuration, parsed; where it is not valid, `options` is None and `trouble` says why.
 
-    `warnings` are those of the start. `without_effect` has the properties that are known and not obeyed, and why.
+    `warnings` are what a broker would log. `without_effect` has the properties that are known and not obeyed, and why.
     """
 
     options: BrokerOptions | None = None
@@ -34,7 +34,7 @@ class ConfigurationFacts:
 
 
 def read_configuration(arguments: Sequence[str]) -> ConfigurationFacts:
-    """Returns the facts of the configuration that these arguments of `millrace broker` make."""
+    """Parses the configuration that `millrace broker` would have with these arguments."""
     with _warnings_of("millrace_broker") as warnings:
         try:
             options = parse_options(arguments)
@@ -51,20 +51,20 @@ def _without_effect(options: BrokerOptions) -> Iterator[tuple[str, str]]:
 
 
 class _Kept(logging.Handler):
-    """Keeps the sentences of warnings."""
+    """A logging handler that keeps the sentences of warnings in a list."""
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__(logging.WARNING)
         self._sentences = sentences
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps a line of the log."""
+        """Adds the sentence of a log record to the list."""
         self._sentences.append(record.getMessage())
 
 
 @contextmanager
 def _warnings_of(name: str) -> Iterator[list[str]]:
-    """Yields the warnings of a logger and of those below it, which go nowhere else meanwhile."""
+    """Yields a list of the warnings of a logger and of those below it, which are logged nowhere else meanwhile."""
     logger, sentences = logging.getLogger(name), list[str]()
     handler, passes_on = _Kept(sentences), logger.propagate
     logger.addHandler(handler)
@@ -81,7 +81,7 @@ MOST_OF_MEMORY = 0.5
 
 
 def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> Iterator[DoctorFinding]:
-    """Yields the findings of a configuration by itself."""
+    """Yields the findings about a configuration alone, compared only with the machine's memory."""
     options = facts.options
     if options is None:
         yield DoctorFinding(

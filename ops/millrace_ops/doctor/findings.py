@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Level(StrEnum):
-    """How bad a finding is: nothing to do, worth a change, or it fails or loses records sooner or later."""
+    """The level of a finding: all is well; a change is advised; or something fails or loses records sooner or later."""
 
     OK = "ok"
     ADVICE = "advice"
@@ -15,7 +15,7 @@ class Level(StrEnum):
 
 
 class DoctorFinding(NamedTuple):
-    """What was found of one thing; `change` says what to type or to set, and is empty where all is well."""
+    """One finding of the doctor; `change` says what to type or to set, "" where all is well."""
 
     level: Level
     thing: str
@@ -27,7 +27,7 @@ class DoctorFinding(NamedTuple):
 def judged(
     thing: str, found: str, wanted: str, change: str, *, is_well: bool, otherwise: Level = Level.ADVICE
 ) -> DoctorFinding:
-    """Returns the finding of a thing that either is well, or is as bad as `otherwise` says."""
+    """Returns a finding that is OK where `is_well`, and else has the level `otherwise`."""
     return (
         DoctorFinding(Level.OK, thing, found, wanted, "")
         if is_well

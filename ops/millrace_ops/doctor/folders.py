@@ -37,7 +37,7 @@ class Mount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderFacts:
-    """A data folder. `foreign_entry` is one in it that belongs to another user than the folder does.
+    """The state of a data folder. `foreign_entry` is an entry in it that belongs to another user than the folder.
 
     `inodes` and `free_inodes` are 0 where the file system makes them as it needs them. `trouble` says why the folder
     could not be read; the other facts are then of no use. `damaged` has the partitions of which `damaged-ranges` names
@@ -67,7 +67,7 @@ class FolderFacts:
 
 
 def read_folder(path: str, fs: FileSystem) -> FolderFacts:
-    """Returns the facts of a data folder."""
+    """Reads the state of a data folder."""
     try:
         return _read(path, fs)
     except (OSError, StorageError) as error:
@@ -153,7 +153,7 @@ LEAST_FREE_SHARE = 0.1
 
 
 def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[DoctorFinding]:
-    """Yields the findings of a folder; `segment_bytes` is the size up to which segments grow."""
+    """Yields the findings about a folder; `segment_bytes` is the size up to which segments grow."""
     if facts.trouble is not None:
         change = "let the broker's user read and write there, and run this command as that user"
         yield DoctorFinding(Level.PROBLEM, facts.path, facts.trouble, "a folder that can be read", change)
@@ -201,7 +201,7 @@ def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[DoctorFindi
 def check_folders(
     folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None
 ) -> Iterator[DoctorFinding]:
-    """Yields the findings of all folders together; `cluster_id` is that of the cluster, None where it is not known."""
+    """Yields the findings about all folders together; `cluster_id` is the cluster's, None where it is not known."""
     if len(folders) > 1:
         # Brokers spread partitions over folders by number.
         devices = len({one.device for one in folders})
@@ -216,7 +216,7 @@ def check_folders(
 
 
 def check_access(facts: FolderFacts) -> DoctorFinding:
-    """Returns whether this user may write everything in a folder."""
+    """Returns the finding on whether this user may write everything in a folder."""
     thing = f"owner of {facts.path}"
     if facts.foreign_entry is not None:
         change = f"chown -R {facts.owner}: {facts.path}, once no broker runs on it"
@@ -234,7 +234,7 @@ def check_access(facts: FolderFacts) -> DoctorFinding:
 
 
 def check_file_system(path: str, mount: Mount) -> DoctorFinding:
-    """Returns whether a file system keeps what was synced, and locks and renames as a local disk does."""
+    """Returns the finding on whether a file system keeps synced data, and locks and renames as a local disk does."""
     is_lost, is_far = mount.type in LOST_WITH_THE_MACHINE, mount.type in OVER_A_NETWORK
     found = f"{mount.type} at {mount.point}"
     if is_lost:
@@ -252,7 +252,7 @@ def check_file_system(path: str, mount: Mount) -> DoctorFinding:
 
 
 def check_last_stop(facts: FolderFacts) -> DoctorFinding:
-    """Returns whether the last broker stopped cleanly; else the next one recovers the logs before it serves."""
+    """Returns the finding on whether the last broker stopped cleanly; else the next one has to recover the logs."""
     logs = f"{facts.partitions} partitions in {facts.files} files"
     how = "a broker runs on it" if facts.is_held else "stopped cleanly" if facts.is_clean else "not stopped cleanly"
     return judged(
@@ -265,7 +265,7 @@ def check_last_stop(facts: FolderFacts) -> DoctorFinding:
 
 
 def check_owners(folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None) -> DoctorFinding:
-    """Returns whether all folders belong to one broker of one cluster, and to that of the configuration."""
+    """Returns the finding on whether all folders belong to one broker and cluster, those of the configuration."""
     brokers = {one for one in (broker_id, *(one.broker_id for one in folders)) if one is not None}
     clusters = {one for one in (cluster_id, *(one.cluster_id for one in folders)) if one is not None}
     return judged(

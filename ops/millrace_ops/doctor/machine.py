@@ -30,7 +30,7 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """One machine, or the control group that this process has of it.
+    """The limits and settings of this machine, or of the control group of this process.
 
     `open_files` is the hard limit of a process, None without one. `memory_bytes` is the machine's memory, or the
     limit of the control group. The dirty pages are in percent of the memory that is available.
@@ -46,7 +46,7 @@ class MachineFacts:
 
 
 def read_machine() -> MachineFacts:
-    """Returns the facts of this machine."""
+    """Reads the limits and settings of this machine."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     memory = _memory()
     total = memory.get("MemTotal")
@@ -89,7 +89,7 @@ def _group_limits() -> Iterable[int]:
 
 
 def _dirty_percent(name: str, memory_bytes: int | None) -> float | None:
-    """Returns a limit of dirty pages, which is given in bytes or, where that is 0, in percent."""
+    """Returns a kernel limit of dirty pages in percent, also where the kernel has it in bytes; None where unknown."""
     in_bytes = _number(Path(f"/proc/sys/vm/{name}_bytes"))
     if in_bytes and memory_bytes:
         return 100 * in_bytes / memory_bytes
@@ -124,7 +124,7 @@ LEAST_DIRTY_PERCENT = 20
 
 
 def check_machine(facts: MachineFacts, *, files: int) -> Iterator[DoctorFinding]:
-    """Yields the findings of a machine whose logs have `files` files; facts that are None yield nothing."""
+    """Yields the findings about a machine whose logs have `files` files; a fact that is None yields none."""
     # The broker itself raises the soft limit, and files get three quarters of it at least. With fewer descriptors than
     # files, files are opened again and again (`millrace.descriptor_pool`).
     limit, wanted = facts.open_files, max(LEAST_OPEN_FILES, math.ceil(files / 0.75))
@@ -187,7 +187,7 @@ def check_machine(facts: MachineFacts, *, files: int) -> Iterator[DoctorFinding]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareFacts:
-    """What is installed. `kernel_trouble` and `broker_trouble` are None where kernel and extra are there."""
+    """The installed software; `…_trouble` says why a part is missing or of no use, None where it is well."""
 
     version: str
     python: str
@@ -199,7 +199,7 @@ class SoftwareFacts:
 
 
 def read_software() -> SoftwareFacts:
-    """Returns what this interpreter has, and the Java that would be run."""
+    """Reads which Python, record kernel and Java are installed."""
     java, java_trouble = _java()
     return SoftwareFacts(
         version=__version__,
@@ -229,7 +229,7 @@ def _java() -> tuple[str | None, str | None]:
 
 
 def check_software(facts: SoftwareFacts) -> Iterator[DoctorFinding]:
-    """Yields the findings of what is installed."""
+    """Yields the findings about the installed software."""
     yield DoctorFinding(Level.OK, "millrace", f"{facts.version} on {facts.python}", "", "")
     # In C, records are decoded ten times faster than in Python.
     yield judged(

@@ -16,9 +16,9 @@ from millrace_ops.doctor.findings import DoctorFinding, Level, judged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerFacts:
-    """A listener. `trouble` is why its address can't be listened on, None where it can, or is in use.
+    """A listener. `trouble` says why its address can't be listened on; None where it can, or is in use.
 
-    `unresolved` is the host that clients are told and that has no address here.
+    `unresolved` is the advertised host, where it can't be resolved on this machine.
     """
 
     name: str
@@ -29,7 +29,7 @@ class ListenerFacts:
 
 
 def read_listeners(listeners: Iterable[Listener], admin: Address) -> Iterator[ListenerFacts]:
-    """Yields the facts of the broker's listeners and of its admin endpoint."""
+    """Yields the state of the broker's listeners and of its admin endpoint."""
     for one in listeners:
         told = (one.advertised or one.address).host
         yield _read(one.name, one.address, None if _has_address(told) else told)
@@ -55,7 +55,7 @@ def _has_address(host: str) -> bool:
 
 
 def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[DoctorFinding]:
-    """Yields the findings of a listener; the port may be in use while a broker holds the data folders."""
+    """Yields the findings about a listener; with `broker_runs` its port may be in use."""
     in_use = "in use, as a broker runs" if broker_runs else "in use"
     yield judged(
         f"{facts.name} at {facts.address}",
@@ -76,7 +76,7 @@ def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[Docto
 
 
 def check_admin(admin: Address, *, has_token: bool, has_tls: bool) -> Iterator[DoctorFinding]:
-    """Yields the findings of an admin endpoint that others than this machine reach: a token and TLS."""
+    """Yields the findings about an admin endpoint that other machines can reach: whether it has a token and TLS."""
     if is_loopback(admin.host):
         return
     yield judged(

@@ -34,7 +34,7 @@ PLAUSIBLE_START_BYTES = LENGTH.size + 1
 
 
 class LegacyFile(NamedTuple):
-    """One file of a partition's log."""
+    """One file of a partition's log; positions are those of Kafka 0.7, in bytes of the whole log."""
 
     path: str
     first_position: int
@@ -54,7 +54,7 @@ class LegacyPartition(NamedTuple):
 
 
 class Payloads(NamedTuple):
-    """The applications' payloads in one message at a position of a file."""
+    """The payloads of one message, several where it was compressed, and its position in the file."""
 
     position: int
     size_bytes: int
@@ -88,7 +88,7 @@ def find_partitions(fs: FileSystem, directory: str, topic: str) -> list[LegacyPa
 
 
 def read_partition(fs: FileSystem, partition: LegacyPartition) -> Iterator[tuple[LegacyFile, Payloads | Damage]]:
-    """Yields all that a partition's files hold, in order; damage at the end of a file may be bytes that are missing."""
+    """Yields each message or damage in a partition's files; damage at a file's end may be an incomplete message."""
     for file, following in pairwise((*partition.files, None)):
         assert file is not None
         for item in read_file(fs, file.path):
@@ -100,7 +100,7 @@ def read_partition(fs: FileSystem, partition: LegacyPartition) -> Iterator[tuple
 
 
 def read_file(fs: FileSystem, path: str) -> Iterator[Payloads | Damage]:
-    """Yields all that a file holds, in order."""
+    """Yields each message or damage in a file, in order."""
     fd = fs.open(path)
     try:
         reader = _Reader(fs, fd)
@@ -117,7 +117,7 @@ def read_file(fs: FileSystem, path: str) -> Iterator[Payloads | Damage]:
 
 
 class _Reader:
-    """A file, with the chunk that was read last."""
+    """Reads a file at any position, and keeps the chunk that was read last."""
 
     def __init__(self, fs: FileSystem, fd: int) -> None:
         self._fs = fs

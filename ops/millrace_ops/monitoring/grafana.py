@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class Panel(NamedTuple):
-    """Queries, each with the legend of its lines, that are drawn in one place."""
+    """A chart: queries, each with the legend of its lines."""
 
     title: str
     unit: str
@@ -64,13 +64,13 @@ DASHBOARDS = [
 
 
 def monitoring_files() -> dict[str, str]:
-    """Returns the text of each file by its name."""
+    """Returns the dashboards and alert rules as file contents, by file name."""
     dashboards = {f"{one.uid}.json": json.dumps(dashboard_json(one), indent=1) + "\n" for one in DASHBOARDS}
     return {RULES: files(__package__).joinpath(RULES).read_text(encoding="utf-8"), **dashboards}
 
 
 def dashboard_json(dashboard: Dashboard) -> Json:
-    """Returns the dashboard as Grafana has it."""
+    """Returns a dashboard in the JSON that Grafana imports."""
     return {
         "uid": dashboard.uid,
         "title": dashboard.title,

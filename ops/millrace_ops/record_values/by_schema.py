@@ -43,20 +43,20 @@ UNREADABLE = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowErr
 
 
 class SchemaValues:
-    """Decodes values by the schemas of one registry, which is an address or a directory.
+    """Decodes values with Confluent's frame by the schemas of one registry, a URL or a directory.
 
     Raises:
-        SchemaError: This is no address of a registry.
+        SchemaError: The address can't be that of a registry.
     """
 
     def __init__(self, address: str) -> None:
         self._registry = registry_at(address)
 
     def decode(self, value: bytes) -> JsonValue:
-        """Returns the value as JSON has it.
+        """Returns a value, decoded, as JSON.
 
         Raises:
-            InvalidRecordError: It has no frame, its schema can't be used, or its bytes don't fit that schema.
+            InvalidRecordError: The value has no frame, its schema can't be used, or its bytes don't fit the schema.
             RegistryError: The registry can't be asked.
         """
         if len(value) < FRAME_BYTES or value[0] != MAGIC:
@@ -127,7 +127,7 @@ class RememberingDecoder:
         self._failures: OrderedDict[bytes, tuple[float, MillraceError]] = OrderedDict()
 
     def decode(self, value: bytes) -> JsonValue:
-        """Returns the value as JSON has it; raises what the other decoder raises, or has raised for its schema."""
+        """Returns a value, decoded, as JSON; raises the other decoder's error, also one remembered for its schema."""
         schema = value[:FRAME_BYTES]
         for one in (EVERY_SCHEMA, schema):
             until_s, failure = self._failures.get(one, (0.0, None))

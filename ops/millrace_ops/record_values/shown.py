@@ -78,7 +78,7 @@ FRAME_BYTES = 5
 
 
 class Shown(NamedTuple):
-    """What is shown of some bytes; `note` says why they are not decoded, `is_cut` that the text goes on."""
+    """Bytes as a page shows them; `note` says why they are not decoded, `is_cut` whether the text is cut."""
 
     kind: str
     text: str
@@ -88,15 +88,15 @@ class Shown(NamedTuple):
 
 
 class Decoder(Protocol):
-    """Decodes values by their schemas."""
+    """Decodes values by the schemas of a registry."""
 
     def decode(self, value: bytes) -> JsonValue:
-        """Returns the value as JSON has it; raises a MillraceError where that is not possible."""
+        """Returns a value, decoded, as JSON; raises a MillraceError where that is not possible."""
         ...
 
 
 def shown(value: bytes | None, length: int, decoder: Decoder | None = None, *, is_indented: bool = False) -> Shown:
-    """Returns what is shown of bytes, in a text of `length` at most."""
+    """Returns how a page shows bytes: decoded, as text or in hexadecimal, cut to `length` characters."""
     if value is None:
         return Shown("null", "", 0)
     if not value:
@@ -120,7 +120,7 @@ def shown(value: bytes | None, length: int, decoder: Decoder | None = None, *, i
 
 
 def plain_text(value: bytes | None) -> str:
-    """Returns the text in which a search looks: the bytes as far as they are UTF-8."""
+    """Returns bytes as a text to search in; bytes that are not UTF-8 are replaced."""
     return "" if value is None else value[:DECODED_BYTES].decode(errors="replace")
 
 

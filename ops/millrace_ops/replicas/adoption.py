@@ -41,7 +41,7 @@ MAX_PARTITIONS = 1000  # the broker refuses an adoption of more
 
 
 class AdoptionRefusedError(TopicError):
-    """A topic is not adopted; the sentence names the option that would do it, if there is one."""
+    """A topic can't be adopted as things are; the sentence names the option that would allow it, if there is one."""
 
 
 class StrayReplica(NamedTuple):
@@ -72,7 +72,7 @@ class OfflineReplica(NamedTuple):
 
 
 class Held(NamedTuple):
-    """All that the live brokers hold of one topic."""
+    """What the live brokers hold of one topic: their ids, stray logs, and stray logs that are offline."""
 
     brokers: tuple[int, ...]
     replicas: tuple[StrayReplica, ...]
@@ -80,7 +80,7 @@ class Held(NamedTuple):
 
 
 class AdoptionRequest(NamedTuple):
-    """What is to be adopted; `least_partitions` is the number that brokers give to an internal topic, else 0."""
+    """The topic to adopt; `least_partitions` is the number that brokers give to an internal topic, else 0."""
 
     topic: str
     topic_id: str | None = None
@@ -98,7 +98,7 @@ class Cut(NamedTuple):
 
 
 class AdoptedPartition(NamedTuple):
-    """A partition as it is to be; `is_lost` says that it begins empty, as no log of it was found."""
+    """A partition of the adopted topic; `is_lost` says that it begins empty, as no log of it was found."""
 
     partition: int
     leader: int
@@ -112,7 +112,7 @@ class AdoptedPartition(NamedTuple):
 
 
 class AdoptionPlan(NamedTuple):
-    """A topic as it is to be; `topic_id` is None where no log has one, so that it gets a new one."""
+    """How a topic is adopted; `topic_id` is None where no log has an id, so that the topic gets a new one."""
 
     topic: str
     topic_id: str | None
@@ -122,7 +122,7 @@ class AdoptionPlan(NamedTuple):
 
 
 def plan_adoption(wanted: AdoptionRequest, held: Held) -> AdoptionPlan:
-    """Returns the plan; raises AdoptionRefusedError, which says what speaks against it."""
+    """Returns how to adopt the topic; raises AdoptionRefusedError, which says why it can't be."""
     topic_id = _chosen_id(wanted, held)
     replicas = [one for one in held.replicas if one.topic_id == topic_id]
     logs: dict[int, list[StrayReplica]] = defaultdict(list)
@@ -219,7 +219,7 @@ def _partition(index: int, logs: Sequence[StrayReplica], offline: Sequence[Offli
 
 
 def _leader(index: int, logs: Sequence[StrayReplica]) -> StrayReplica:
-    """Returns the log that leads; equal ones do by turns over the partitions."""
+    """Returns the log with the newest epoch and end; of equal ones, partitions take one after the other."""
     newest = max((one.last_epoch, one.log_end_offset) for one in logs)
     best = sorted((one for one in logs if (one.last_epoch, one.log_end_offset) == newest), key=lambda one: one.broker)
     return best[index % len(best)]
@@ -244,7 +244,7 @@ def kept_offset(leader: StrayReplica, follower: StrayReplica) -> int:
 
 
 def _empty_partition(index: int, topic: str, held: Held, factor: int) -> AdoptedPartition:
-    """Returns a partition on brokers that hold no log of its name, by turns: such a log would be in its way."""
+    """Returns an empty partition with replicas on brokers without a log of its name, which would be in its way."""
     taken = {one.broker for one in held.replicas if one.partition == index}
     taken |= {one.broker for one in held.offline if one.partition == index}
     free = sorted(set(held.brokers) - taken)
@@ -270,7 +270,7 @@ class AdminUnreachableError(PlatformError, retriable=True):
 
 
 class InternalTopic(NamedTuple):
-    """The number of partitions, and the configuration, with which a broker creates an internal topic."""
+    """The number of partitions and the configuration with which a broker creates an internal topic."""
 
     partitions: int
     config: Mapping[str, str]
@@ -307,7 +307,7 @@ class AdminEndpoint(NamedTuple):
         return self._understood(answer, lambda fields: _report(topic, fields))
 
     def skip_producer_ids(self, first_free: int) -> None:
-        """Has the broker give higher producer ids only. Raises what `report` raises."""
+        """Has the broker give out producer ids from `first_free` on only; raises what `report` raises."""
         self._exchange("POST", "/strays/producer-ids", {"first_free_producer_id": first_free})
 
     def adopt(self, body: Mapping[str, object]) -> None:
@@ -361,7 +361,7 @@ class AdminEndpoint(NamedTuple):
 
 
 def held_together(topic: str, reports: Sequence[BrokerReport]) -> Held:
-    """Returns what all brokers hold of a topic that can be adopted.
+    """Joins the brokers' reports on a topic into what the live brokers hold of it together.
 
     Raises AdoptionRefusedError if the topic exists, if the brokers belong to several clusters, or if a live broker was
     not asked, which may have logs that no other broker has.

@@ -39,7 +39,7 @@ EVERY_REPLICA = "*"
 
 
 def throttled_replicas(moves: Iterable[Move]) -> dict[str, dict[str, str]]:
-    """Returns, by topic, the lists of throttled replicas."""
+    """Returns, by topic, the values of Kafka's two properties that list throttled replicas, such as `0:1,0:2`."""
     lists: dict[str, dict[str, list[str]]] = {}
     for move in moves:
         topic, index = move.partition
@@ -51,7 +51,7 @@ def throttled_replicas(moves: Iterable[Move]) -> dict[str, dict[str, str]]:
 
 
 def begin_throttle(cluster: Cluster, moves: Iterable[Move], rate: int, live_brokers: Iterable[int]) -> None:
-    """Throttles moves to `rate` bytes a second on every live broker; raises BrokerError."""
+    """Limits the copying of moved replicas to `rate` bytes a second on every live broker; raises BrokerError."""
     configs = Configs(cluster)
     for broker in live_brokers:
         configs.change(ResourceKind.BROKER, str(broker), dict.fromkeys(RATES, str(rate)))
@@ -60,7 +60,7 @@ def begin_throttle(cluster: Cluster, moves: Iterable[Move], rate: int, live_brok
 
 
 def end_finished_throttles(cluster: Cluster) -> list[str]:
-    """Removes the throttle of topics that no longer move, and the rates when nothing moves; returns the topics."""
+    """Ends the throttle of topics that no longer move, and the rates when nothing moves; returns those topics."""
     configs, metadata = Configs(cluster), cluster.metadata()
     moving = {topic for topic, _ in read_reassignments(cluster)}
     described = configs.describe_topics(sorted(metadata.topics), LISTS)
@@ -75,7 +75,7 @@ def end_finished_throttles(cluster: Cluster) -> list[str]:
 
 
 def throttled_topics(values: Mapping[str, Mapping[str, str | None]]) -> list[str]:
-    """Returns the topics of which a list names replicas, from the values of the lists by topic."""
+    """Returns the topics whose throttle properties name replicas, from the values of these properties by topic."""
     return [
         topic for topic, lists in values.items() if any(one not in ("", None, EVERY_REPLICA) for one in lists.values())
     ]
@@ -98,14 +98,14 @@ class Progress:
 
 
 class ProgressListener(Protocol):
-    """Something that is told how far the moves are."""
+    """Takes the progress of moves."""
 
     def progressed(self, progress: Progress) -> None:
         """Takes the newest progress."""
 
 
 def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition, str]:
-    """Sets the throttle, begins the moves that are not under way, and returns why some were refused.
+    """Sets the throttle and begins the moves that are not under way; returns why some were refused, by partition.
 
     Raises BrokerError.
     """
@@ -120,7 +120,7 @@ def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition,
 
 
 def await_end(cluster: Cluster, moves: Sequence[Move], listener: ProgressListener) -> None:
-    """Waits until none of the moves is under way; raises an error at once, or a retriable one after two minutes."""
+    """Waits until none of the moves is under way; raises a final error at once, a retriable one after two minutes."""
     while True:
         left = _patiently(lambda: read_reassignments(cluster)).keys() & {move.partition for move in moves}
         listener.progressed(_progress(cluster, moves, left))
@@ -150,7 +150,7 @@ def not_arrived(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
 
 
 def elect_preferred(cluster: Cluster, moves: Sequence[Move]) -> list[ElectionResult]:
-    """Lets the first replicas of moved partitions lead them; returns the elections that failed."""
+    """Has the first replica of each moved partition elected as its leader; returns the elections that failed."""
     if not moves:
         return []
     results = elect_leaders(cluster, ElectionType.PREFERRED, [move.partition for move in moves])

@@ -24,7 +24,7 @@ MIN_ISR_PROPERTY = "min.insync.replicas"
 
 
 class PartitionState(StrEnum):
-    """What may be told of a partition; a partition of which nothing is told is well."""
+    """A state of a partition that users should know of; a partition without any is well."""
 
     UNAVAILABLE = "unavailable"
     UNDER_MIN_ISR = "under-min-isr"
@@ -82,13 +82,13 @@ class ClusterState:
         return self.partitions[partition].replicas if reassignment is None else reassignment.target
 
     def origin(self, partition: Partition) -> tuple[int, ...]:
-        """Returns the replicas that a partition had before its reassignment, or has."""
+        """Returns the replicas that a partition had before its reassignment, or, without one, has now."""
         reassignment = self.reassignments.get(partition)
         return self.partitions[partition].replicas if reassignment is None else reassignment.origin
 
 
 def read_cluster_state(cluster: Cluster, topics: Sequence[str] | None = None) -> ClusterState:
-    """Returns the state of these topics, or of all without an error; raises AbsentTopicError or BrokerError."""
+    """Returns the state of these topics, or of all that have no error; raises AbsentTopicError or BrokerError."""
     metadata = cluster.metadata(topics)
     named = topics or sorted(name for name, topic in metadata.topics.items() if not topic.error_code)
     partitions = {
@@ -131,7 +131,7 @@ def read_log_dirs(
 
 
 def by_broker(pairs: Iterable[tuple[int, Partition]]) -> dict[int, list[Partition]]:
-    """Returns the partitions of each broker."""
+    """Returns the partitions in (broker, partition) pairs as a list for each broker."""
     grouped: dict[int, list[Partition]] = {}
     for broker, partition in pairs:
         grouped.setdefault(broker, []).append(partition)
@@ -145,7 +145,7 @@ class BrokerSummary:
     Attributes:
         leaders: How many partitions it leads.
         replicas: How many partitions it leads or follows.
-        under_replicated: How many of those that it leads have replicas that are not in sync.
+        under_replicated: How many of the partitions that it leads have replicas that are not in sync.
         out_of_sync: How many of its own replicas are not in sync.
     """
 
@@ -171,13 +171,13 @@ class HeldReplica:
 
 
 def broker_ids(state: ClusterState) -> list[int]:
-    """Returns the brokers that are alive or hold replicas."""
+    """Returns the ids of the brokers that are alive or hold replicas."""
     holders = {one for partition in state.partitions.values() for one in partition.replicas}
     return sorted(holders | state.metadata.brokers.keys())
 
 
 def summarize_broker(state: ClusterState, broker_id: int) -> BrokerSummary:
-    """Returns what a broker has."""
+    """Returns the numbers of one broker's replicas and leaders."""
     broker, held = state.metadata.brokers.get(broker_id), held_replicas(state, broker_id)
     led = [state.partitions[one.partition] for one in held if one.is_leader]
     return BrokerSummary(
@@ -202,7 +202,7 @@ def held_replicas(state: ClusterState, broker_id: int) -> list[HeldReplica]:
 
 
 class StrayLog(NamedTuple):
-    """A log that is no replica; `directory` is the data directory that it lies in."""
+    """A log that the cluster does not assign to its broker; `directory` is the data directory that it lies in."""
 
     broker: int
     directory: str
@@ -228,7 +228,7 @@ def find_strays(broker_id: int, log_dirs: Iterable[LogDir], metadata: ClusterMet
 
 
 def _reason(broker_id: int, name: str, index: int, metadata: ClusterMetadata) -> str | None:
-    """Returns why a log is stray; None where it is a replica."""
+    """Returns why the cluster does not assign a log to its broker; None where it does."""
     topic = metadata.topics.get(name)
     if topic is None:
         return "no such topic"

@@ -21,17 +21,17 @@ from millrace.errors import InvalidReplicaAssignmentError
 
 
 class Goal(IntEnum):
-    """What an exchange evens out; the value is the least difference within the topic that it needs."""
+    """What a move evens out, a topic or the total; the value is the difference within the topic that it needs."""
 
     TOPIC = 2
     TOTAL = 1
 
 
 class Counts:
-    """How many replicas, or leaders, each broker has."""
+    """How many replicas, or how many leaders, each broker has, by topic and in total."""
 
     def __init__(self, brokers: Iterable[int], placed: Iterable[tuple[str, int]]) -> None:
-        """Counts the pairs (topic, broker)."""
+        """Counts `placed`, (topic, broker) pairs, one for each replica, or each leader, of a topic's partitions."""
         self._brokers = sorted(brokers)
         self.total = dict.fromkeys(self._brokers, 0)
         self._of_topic: dict[str, dict[int, int]] = {}
@@ -49,16 +49,16 @@ class Counts:
         self.total[broker] -= 1
 
     def exchange(self, topic: str, giver: int, taker: int) -> None:
-        """Counts one that goes from one broker to another."""
+        """Counts one replica, or leader, of the topic that goes from one broker to another."""
         self.remove(topic, giver)
         self.add(topic, taker)
 
     def of_topic(self, topic: str) -> dict[int, int]:
-        """Returns the counts of a topic."""
+        """Returns the number of the topic's replicas, or leaders, on each broker."""
         return self._of_topic.setdefault(topic, dict.fromkeys(self._brokers, 0))
 
     def exchanges(self, topic: str, goal: Goal) -> list[tuple[int, int]]:
-        """Returns the pairs (giver, taker) that serve the goal, the most uneven first."""
+        """Returns the pairs (giver, taker) of brokers whose exchange serves the goal, the most uneven first."""
         of_topic, total = self.of_topic(topic), self.total
         found = [
             (of_topic[taker] - of_topic[giver], total[taker] - total[giver], giver, taker)
@@ -70,7 +70,7 @@ class Counts:
 
 
 def even_out(counts: Counts, topics: Sequence[str], try_exchange: Callable[[str, int, int], bool]) -> None:
-    """Makes exchanges until none is left that helps.
+    """Moves replicas or leaders from broker to broker until no move makes their numbers more even.
 
     The replicas of a topic come first: brokers that have two more of them than others give some away. Then the total:
     where a broker has two more than another in total, it gives away one of a topic of which it has one more. No
@@ -153,7 +153,7 @@ class _Placement:
         self._counts = Counts(brokers, staying)
 
     def fit(self, partition: Partition, count: int, receivers: Collection[int]) -> None:
-        """Gives the partition `count` replicas on brokers that may have them; a new one takes the place of an old."""
+        """Gives the partition `count` replicas on allowed brokers; a new one takes the place of a removed one."""
         replicas = self.replicas[partition]
         while len(replicas) > count:
             surplus = self._least_useful(replicas)
@@ -216,7 +216,7 @@ class _Placement:
         return chosen
 
     def _least_useful(self, replicas: Sequence[int]) -> int:
-        """Returns the replica to give up: on no allowed broker, or in a doubled rack, or else the last one."""
+        """Returns the replica to remove: one on no allowed broker, else one in a doubled rack, else the last one."""
         racks = [self._racks.get(one) for one in replicas]
         places = range(len(replicas))
         return replicas[max(places, key=lambda place: (racks[place] is None, racks.count(racks[place]) > 1, place))]

@@ -49,19 +49,19 @@ class Move:
 
     @property
     def copied_bytes(self) -> int:
-        """What the new replicas copy together."""
+        """The bytes that all new replicas of the partition copy together."""
         return self.size_bytes * len(self.adding)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Moves in the order of topics and partitions."""
+    """The moves of a reassignment, in the order of topics and partitions."""
 
     moves: tuple[Move, ...]
 
     @property
     def copied_bytes(self) -> int:
-        """What is copied over the network."""
+        """The bytes that all moves copy together."""
         return sum(move.copied_bytes for move in self.moves)
 
     @property
@@ -70,7 +70,7 @@ class Plan:
         return [move for move in self.moves if not move.is_under_way]
 
     def duration_s(self, throttle: int) -> float:
-        """Returns how long the moves take at least if each broker sends and takes `throttle` bytes a second."""
+        """Returns the least time for the moves in seconds, if each broker sends and takes `throttle` bytes a second."""
         sent, taken = Counter[int](), Counter[int]()
         for move in self.moves:
             sent[move.leader] += move.copied_bytes
@@ -79,7 +79,7 @@ class Plan:
 
 
 def make_plan(state: ClusterState, targets: Mapping[Partition, Sequence[int]], sizes: Mapping[Partition, int]) -> Plan:
-    """Returns the moves that bring partitions to their targets, among them those that are already under way.
+    """Returns the moves that give partitions their target replicas, including those that are already under way.
 
     Args:
         state: Where the replicas are.
@@ -114,10 +114,10 @@ ANY_LOG_DIR = "any"
 
 
 def parse_plan(text: str, live_brokers: Collection[int]) -> dict[Partition, tuple[int, ...]]:
-    """Returns the replicas that a file gives to each partition.
+    """Returns the replicas of each partition in a plan file of kafka-reassign-partitions.
 
     Raises:
-        InvalidReplicaAssignmentError: It is no such file, names a broker that is not alive, or chooses folders.
+        InvalidReplicaAssignmentError: The text is no plan, names a broker that is not alive, or chooses directories.
     """
     try:
         content: Json = json.loads(text)

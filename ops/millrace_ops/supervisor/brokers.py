@@ -37,9 +37,9 @@ class BrokerPlace(NamedTuple):
 
 
 def broker_places(count: int, listen: str, admin: str, advertised: str | None) -> list[BrokerPlace]:
-    """Returns the places of `count` brokers, from those of the first.
+    """Returns the places of `count` brokers; each further one gets the next ports after the first one's.
 
-    Raises SetupError where the ports don't suffice.
+    Raises SetupError where a port would be above 65535.
     """
     if count == 1:
         return [BrokerPlace(1, "broker", "broker", listen, admin, advertised)]
@@ -57,7 +57,7 @@ def broker_places(count: int, listen: str, admin: str, advertised: str | None) -
 
 
 def replication_properties(count: int) -> dict[str, str]:
-    """Returns the broker's properties for topics of `count` brokers: three replicas if that is possible.
+    """Returns the brokers' properties for replication, with three replicas where there are three brokers.
 
     With three replicas acks=all needs two, so that one broker may be gone. With two it needs one for the same reason.
     """
@@ -75,7 +75,7 @@ def replication_properties(count: int) -> dict[str, str]:
 
 
 def _nth(first: str, number: int, option: str) -> str:
-    """Returns the address whose port is `number - 1` above the first; of port 0 a free one, which a restart keeps."""
+    """Returns a broker's address: the first one's with the port `number - 1` higher; for port 0 any free port."""
     address = parse_listen_address(first)
     if address.port == FREE_PORT:
         return str(Address(address.host, free_port()))

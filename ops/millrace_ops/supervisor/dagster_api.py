@@ -67,7 +67,7 @@ query Run($runId: ID!) {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What is known of a run.
+    """The state of a run of Dagster.
 
     Attributes:
         run_id: The id of the run in Dagster.
@@ -75,7 +75,7 @@ class RunState:
         figures: The numbers in the metadata of each materialized asset, by asset and label.
         checks: The verdict of each asset check.
         message: The last line that the run itself logged.
-        failure: Why it failed, if it did.
+        failure: Why the run failed, "" where it did not.
     """
 
     run_id: str
@@ -99,7 +99,7 @@ class DagsterHealth(NamedTuple):
 
 
 class DagsterApi:
-    """The webserver at `http://HOST:PORT`.
+    """A client of Dagster's webserver at `http://HOST:PORT`.
 
     Args:
         url: Its address.
@@ -111,9 +111,9 @@ class DagsterApi:
         self._timeout_s = timeout_s
 
     def is_ready(self) -> bool:
-        """Returns whether the code location is loaded and the daemons beat.
+        """Returns whether the code location is loaded and the daemon's threads are well.
 
-        Raises PlatformError where it can't be loaded.
+        Raises PlatformError where the code location can't be loaded.
         """
         try:
             answer = self.query(HEALTH, timeout_s=TIMEOUT_S)
@@ -126,16 +126,16 @@ class DagsterApi:
     def health(self) -> DagsterHealth:
         """Returns what is wrong with the code server and the daemon.
 
-        Raises ServiceUnreachableError without a webserver.
+        Raises ServiceUnreachableError where the webserver does not answer.
         """
         answer = self.query(HEALTH, timeout_s=HEALTH_TIMEOUT_S)
         loading = "" if is_loaded(answer) else "the definitions are being loaded"
         return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
 
     def launch(self, assets: Sequence[str]) -> str:
-        """Queues a run that materializes assets, with their checks; returns its id.
+        """Queues a run that materializes assets, with their checks; returns the id of the run.
 
-        Raises PlatformError if it is refused.
+        Raises PlatformError where Dagster refuses the run.
 
         `assets` are keys such as `millrace/table/flights`.
         """
@@ -156,11 +156,11 @@ class DagsterApi:
         return run_id
 
     def run(self, run_id: str) -> RunState:
-        """Returns the state of a run now."""
+        """Returns the present state of a run; raises PlatformError where there is no such run."""
         return parse_run(run_id, self.query(RUN, {"runId": run_id}))
 
     def query(self, query: str, variables: dict[str, Json] | None = None, *, timeout_s: float | None = None) -> Answer:
-        """Returns the data of the answer to a query; raises PlatformError where the webserver refuses it."""
+        """Sends a GraphQL query and returns the `data` of the response; raises PlatformError for a refusal."""
         url = f"{self.url}/graphql"
         body: Json = {"query": query, "variables": variables or {}}
         advice = "is Dagster's webserver up? Its log is webserver.log"
@@ -172,12 +172,12 @@ class DagsterApi:
 
 
 def is_loaded(answer: Answer) -> bool:
-    """Returns whether all code locations are loaded."""
+    """Returns whether all code locations are loaded, from the response to the health query."""
     return all(entry["loadStatus"] == "LOADED" for entry in answer["workspaceOrError"]["locationEntries"])
 
 
 def load_error(answer: Answer) -> str:
-    """Returns why a code location can't be loaded, in the words of the first cause; "" where none has an error."""
+    """Returns the first cause for which a code location can't be loaded, in words; "" where none has an error."""
     found = [entry["locationOrLoadError"] for entry in answer["workspaceOrError"]["locationEntries"]]
     errors = [[one, *one["causes"]] for one in found if one is not None and one["__typename"] == "PythonError"]
     return str(errors[0][-1]["message"]).strip() if errors else ""
@@ -195,7 +195,7 @@ def _thread_problem(status: Answer) -> str:
 
 
 def parse_run(run_id: str, answer: Answer) -> RunState:
-    """Returns the state in the answer to the query of a run; raises PlatformError where there is no such run."""
+    """Returns the state of a run from the response to the query; raises PlatformError for an unknown run."""
     run = answer["runOrError"]
     if run["__typename"] != "Run":
         raise PlatformError(f"Dagster does not know the run {run_id}")

@@ -28,7 +28,7 @@ TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 
 def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[str, object]:
-    """Returns the content of `dagster.yaml`; it names the variable with the URL of Postgres, and no password."""
+    """Returns the content of `dagster.yaml`; of Postgres it has the variable with the URL, and so no password."""
     base_dir = {"base_dir": os.path.join(home, "storage")}
     sqlite = {"custom": {"module": STORAGE_MODULE, "class": "SqliteStorage", "config": base_dir}}
     return {
@@ -71,13 +71,13 @@ def workspace_config(code_server_port: int) -> dict[str, object]:
 
 
 def dagster_url(postgres_url: str) -> str:
-    """Returns the URL of a database with the driver that dagster-postgres brings, where it names no driver."""
+    """Returns a Postgres URL with the driver of dagster-postgres added, where it names none."""
     scheme, separator, rest = postgres_url.partition("://")
     return f"postgresql+psycopg2://{rest}" if separator and scheme in ("postgres", "postgresql") else postgres_url
 
 
 def write_instance(home: str, code_server_port: int, run_server_port: int, *, postgres: bool = False) -> str:
-    """Writes both files into `home` and returns the path of the workspace file.
+    """Writes `dagster.yaml` and the workspace file into `home`, and returns the path of the latter.
 
     With `postgres` the instance is in the database whose URL is in the environment variable POSTGRES_VARIABLE.
     """

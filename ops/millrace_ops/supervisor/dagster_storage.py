@@ -33,10 +33,10 @@ OPEN_SHARDS = 8  # the index, and the runs that were used last
 
 
 class SqliteEventLog(SqliteEventLogStorage):
-    """The events of runs; each run's in a file of its own, those of assets and checks in the index too.
+    """Dagster's event log in SQLite: each run's events in their own file, those of assets and checks in an index, too.
 
     Args:
-        base_dir: The folder of these files.
+        base_dir: The folder of the SQLite files.
     """
 
     def __init__(self, base_dir: str) -> None:
@@ -57,7 +57,7 @@ class SqliteEventLog(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
-        """Yields a connection, and commits at the end; one thread at a time has one."""
+        """Yields a connection to one of the files, and commits at the end; one thread at a time has one."""
         if shard not in self._initialized_dbs:
             with super()._connect(shard):
                 pass  # which creates the tables
@@ -87,7 +87,7 @@ def _engine_at(url: str) -> Engine:
 
 
 class SqliteStorage(DagsterSqliteStorage):
-    """The storage of an instance: Dagster's own in SQLite, but for the events."""
+    """Dagster's own SQLite storage of an instance, with `SqliteEventLog` for events."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)

@@ -65,7 +65,7 @@ KEY_STORE = "brokers.pem"
 
 
 def is_hardened(path: str, fs: FileSystem) -> bool:
-    """Returns whether a folder of secrets is that of a hardened platform."""
+    """Returns whether a folder has the secrets of a hardened platform."""
     return fs.exists(os.path.join(path, KEY_STORE))
 
 
@@ -109,7 +109,7 @@ class SecretsFolder:
         return self._file(name)
 
     def password(self, user: str) -> str:
-        """Returns the password of a user; raises InvalidConfigError or SetupError if the file has no such login."""
+        """Returns a user's password from its properties; raises InvalidConfigError or SetupError without one."""
         path = self.client_config(user)
         login = parse_jaas(properties_of_file(path).get(JAAS, ""), JAAS)
         if login.options.get("username") != user or not login.options.get("password"):
@@ -117,7 +117,7 @@ class SecretsFolder:
         return login.options["password"]
 
     def jaas(self, user: str) -> str:
-        """Returns the login of a user as the value of `sasl.jaas.config`."""
+        """Returns the value of `sasl.jaas.config` with which a user logs in."""
         return _scram_login(user, self.password(user))
 
     def zookeeper_jaas(self) -> str:
@@ -187,7 +187,7 @@ class Right(NamedTuple):
 
 
 class FirstUser(NamedTuple):
-    """A user by its name, and what it may do."""
+    """A user to create, and the rights that it gets."""
 
     name: str
     rights: tuple[Right, ...] = ()
@@ -207,7 +207,7 @@ PLATFORM = FirstUser(
 
 
 def producer_of(topic: str) -> FirstUser:
-    """Returns the user `producer`, who may create one topic and write to it."""
+    """Returns the user `producer`, with the rights to create one topic and to write to it."""
     operations = (AclOperation.WRITE, AclOperation.CREATE)
     return FirstUser("producer", tuple(Right(one, ResourceType.TOPIC, topic) for one in operations))
 
@@ -215,7 +215,7 @@ def producer_of(topic: str) -> FirstUser:
 def make_users(
     zookeeper: str, security: ZooKeeperSecurity, users: Iterable[FirstUser], password: Callable[[str], str]
 ) -> None:
-    """Makes the users that do not exist yet; `password` returns the password of a name. Raises ZooKeeperError."""
+    """Creates users that ZooKeeper lacks, with their rights; `password` returns a user's. Raises ZooKeeperError."""
     with in_zookeeper(zookeeper, security) as stored:
         known = stored.describe()
         missing = [one for one in users if one.name not in known]
@@ -248,7 +248,7 @@ ZOOKEEPER_SETTINGS = "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAut
 
 
 class Hardening:
-    """The hardening of one start of a platform.
+    """The security settings with which one start of a hardened platform runs.
 
     Args:
         secrets: The folder of secrets.
@@ -292,7 +292,7 @@ class Hardening:
         return (f"-Djava.security.auth.login.config={self._secrets.zookeeper_jaas()}",)
 
     def make_users(self, zookeeper: str) -> None:
-        """Makes the users that ZooKeeper does not know yet, before a broker starts. Raises ZooKeeperError."""
+        """Creates the users that ZooKeeper lacks; to be called before a broker starts. Raises ZooKeeperError."""
         security = ZooKeeperSecurity.from_properties({**self._given, **self.broker_properties})
         make_users(zookeeper, security, self._users, self._secrets.password)
 

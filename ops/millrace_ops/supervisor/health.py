@@ -34,7 +34,7 @@ def zookeeper_problem(addresses: str) -> str:
 
 
 def broker_problem(admin_url: str, token: str, context: ssl.SSLContext | None = None) -> str:
-    """Returns why clients should not connect to the broker now; `context` is for an endpoint with TLS."""
+    """Returns why clients can't use the broker now, "" where they can; `context` is for an endpoint with TLS."""
     url, advice = f"{admin_url}/readyz", "its log is broker.log"
     try:
         get_json(url, timeout_s=TIMEOUT_S, advice=advice, token=token, context=context)
@@ -46,7 +46,7 @@ def broker_problem(admin_url: str, token: str, context: ssl.SSLContext | None = 
 
 
 def dagster_problems(url: str) -> dict[str, str]:
-    """Returns what is wrong with each part of Dagster."""
+    """Returns what is wrong with each part of Dagster, by part; "" where it is well."""
     try:
         health = DagsterApi(url).health()
     except MillraceError as error:
@@ -61,7 +61,7 @@ def _reasons(answer: Json) -> list[str]:
 
 
 class HealthWatch:
-    """Looks at a platform again and again, in a thread; `latest` is what the last look found, None before the first.
+    """Examines a platform repeatedly, in a thread; `latest` is the newest health of its parts, None before the first.
 
     Args:
         look: Returns the health of all parts.

@@ -108,7 +108,7 @@ class BrokerAddresses(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where the parts are reached: `HOST:PORT` of ZooKeeper, the brokers, and the URL of Dagster."""
+    """The addresses of a platform: `HOST:PORT` of ZooKeeper, those of the brokers, and the URL of Dagster."""
 
     zookeeper: str
     brokers: tuple[BrokerAddresses, ...]
@@ -160,16 +160,16 @@ class Platform:
         return os.path.join(self.directory, name)
 
     def start(self) -> None:
-        """Brings up everything."""
+        """Starts ZooKeeper, the brokers and Dagster, and returns when all are ready."""
         self.start_broker()
         self.start_dagster()
 
     def stop(self) -> None:
-        """Stops everything, the last started first; the end of the context does it, too."""
+        """Stops all processes, the last started first, as the end of the context does."""
         self.supervisor.stop()
 
     def health(self) -> dict[str, str]:
-        """Returns, by part, what is wrong with it, "" where it is well; a part that hangs delays the answer."""
+        """Returns what is wrong with each part, by its name, "" where it is well; waits for a part that hangs."""
         dagster = self.addresses.dagster
         return {
             "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
@@ -179,7 +179,7 @@ class Platform:
         }
 
     def start_broker(self) -> None:
-        """Brings up ZooKeeper, unless one is given, and the brokers."""
+        """Starts ZooKeeper, unless one is given, and the brokers; returns when they are ready."""
         self._check_advertised()
         options = self._options
         places = broker_places(options.brokers, options.listen, options.admin, options.advertised)
@@ -205,11 +205,11 @@ class Platform:
         return options.broker_properties.get(CONSOLE, READ_ONLY if options.console else OFF) != OFF
 
     def client_config(self, user: str) -> str | None:
-        """Returns the client properties of one of the hardened platform's users; None where it is a plain one."""
+        """Returns the path of a user's client properties on a hardened platform; None on a plain one."""
         return None if self._hardening is None else self._secrets().client_config(user)
 
     def start_dagster(self) -> None:
-        """Brings up Dagster's processes, unless it is left out."""
+        """Starts Dagster's processes, unless the options leave Dagster out; returns when they are ready."""
         if self._options.dagster_port is None:
             return
         make_project(self.directory)
@@ -234,14 +234,14 @@ class Platform:
         self.addresses = replace(self.addresses, dagster=url)
 
     def _start_warm_spark(self, environment: Mapping[str, str]) -> str:
-        """Starts the Spark that loads share, and returns its address."""
+        """Starts the Spark Connect server that loads share, and returns its address."""
         self._warm_spark_port = free_port()
         place = self.path("spark")
         self.supervisor.start(warm_spark_service(self._warm_spark_port, self._options.master, place, environment))
         return warm_master(self._warm_spark_port)
 
     def _locked(self) -> int:
-        """Takes the folder's lock: ZooKeeper would let a second server write among the files of the first."""
+        """Locks the platform's folder; a second ZooKeeper in it would write among the files of the first."""
         fd = self._fs.open(self.path(LOCK), create=True)
         try:
             self._fs.lock(fd)
@@ -251,9 +251,9 @@ class Platform:
         return fd
 
     def _hardened(self, places: Sequence[BrokerPlace]) -> Hardening | None:
-        """Returns the platform's hardening, None without.
+        """Returns the security settings of a hardened platform; None for a plain one.
 
-        Raises SetupError if it was hardened before and is not to be now.
+        Raises SetupError where the platform was hardened before, and now is not to be.
         """
         options = self._options
         if not options.secure:
@@ -304,11 +304,11 @@ class Platform:
 
     @property
     def _admin_token(self) -> str:
-        """The token that reading needs, too; "" where reading is open."""
+        """The token that each request to an admin endpoint needs; "" where reading needs none."""
         return self._options.admin_token or ("" if self._hardening is None else self._hardening.admin_token)
 
     def _own_properties(self, place: BrokerPlace) -> dict[str, str]:
-        """Returns the properties that the platform gives a broker, without those that the operator gives."""
+        """Returns the properties that the platform itself sets for a broker."""
         own = replication_properties(self._options.brokers)
         if place.advertised is not None:
             own["advertised.listeners"] = f"{self._protocol}://{place.advertised}"
@@ -321,12 +321,12 @@ class Platform:
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _kept_token(self) -> str:
-        """Returns the file with the token that every change at an admin endpoint needs; all brokers share it."""
+        """Returns the path of the file with the token that changes at an admin endpoint need; all brokers share it."""
         self._secrets().admin_token()
         return os.path.join(self.path("secrets"), "admin.token")
 
     def _write_given_properties(self) -> str:
-        """Writes the given properties and secrets to a file that only this user can read; returns its path."""
+        """Writes the operator's properties and secrets to a file that only this user can read; returns its path."""
         token = {"admin.token": self._admin_token} if self._admin_token else {"admin.token.file": self._kept_token()}
         hardened = {} if self._hardening is None else self._hardening.broker_properties
         properties = {**self._options.broker_properties, **hardened, **token}

@@ -20,7 +20,7 @@ UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.Dagst
 
 
 def limit_pools(instance: dg.DagsterInstance) -> None:
-    """Gives the pools of the definitions the instance's limit, unless they have one.
+    """Sets the instance's limit for the pools that the definitions name, unless they have one.
 
     Dagster's run queue sets the limits too, but only after it has let through all runs that it finds at its first look.
     A pool that has its limit is left out, since Dagster fails in Postgres when a limit is set a second time.
@@ -31,7 +31,7 @@ def limit_pools(instance: dg.DagsterInstance) -> None:
 
 
 def fail_lost_runs(instance: dg.DagsterInstance) -> None:
-    """Reports the runs that a former platform left under way as failed; their processes ended with it.
+    """Reports runs that an earlier platform left unfinished as failed; their processes ended with it.
 
     Dagster's own launcher can't see that, and such a run would hold its pool until its time is over. Runs that failed
     like this are retried once the daemon is up.
@@ -41,7 +41,7 @@ def fail_lost_runs(instance: dg.DagsterInstance) -> None:
 
 
 def refresh_definitions(directory: str) -> None:
-    """Has definitions made of the present topics and environment; what is wrong in a file, the code server shows."""
+    """Makes definitions from the present topics and environment; the code server shows what is wrong in a file."""
     try:
         refresh_project(directory)
     except dg.DagsterError as error:
@@ -49,7 +49,7 @@ def refresh_definitions(directory: str) -> None:
 
 
 def main() -> None:
-    """Prepares instance and project; where a database can't be used, the process ends with that sentence."""
+    """Prepares instance and project; ends the process with a sentence where the database can't be used."""
     try:
         with dg.DagsterInstance.get() as instance:
             limit_pools(instance)

@@ -37,7 +37,7 @@ YES, NO = b"yes\n", b"no\n"
 
 
 class Request(StrEnum):
-    """What the server of runs is asked to do."""
+    """The requests to the run server: launch a worker for a run, interrupt it, or find whether it has one."""
 
     LAUNCH = "launch"
     INTERRUPT = "interrupt"
@@ -45,7 +45,7 @@ class Request(StrEnum):
 
 
 def ask(port: int, request: Request, run_id: str) -> bool:
-    """Asks the server on the port, and returns its answer.
+    """Sends a request to the run server on the port, and returns whether it answers yes.
 
     Raises OSError: ConnectionRefusedError where no server listens, ConnectionError where it ends before it answers,
     TimeoutError after TIMEOUT_S.
@@ -59,7 +59,7 @@ def ask(port: int, request: Request, run_id: str) -> bool:
 
 
 def read_line(connection: socket.socket) -> bytes:
-    """Returns what the other side sends until a line ends, or until it closes the connection; raises OSError."""
+    """Returns what the other side sends up to a line end, or until it closes the connection; raises OSError."""
     with connection.makefile("rb") as stream:
         return stream.readline(MAX_LINE_BYTES)
 
@@ -71,7 +71,7 @@ def parse_request(line: bytes) -> tuple[Request, str]:
 
 
 class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
-    """Launches and terminates runs, and says whether a run has a worker, by the server on a port of this machine."""
+    """Launches, terminates and finds the workers of runs by asking the run server on a port of this machine."""
 
     def __init__(self, port: int, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Dagster's own
@@ -80,7 +80,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """What `dagster.yaml` says of this launcher."""
+        """The configuration of this launcher in `dagster.yaml`."""
         return self._inst_data
 
     @classmethod
@@ -94,7 +94,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return cls(config_value["port"], inst_data)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Has a worker forked that executes the run, unless it has one.
+        """Has the run server fork a worker that executes the run, unless it has one.
 
         Raises DagsterUserCodeUnreachableError where the server does not answer; the run goes back into the queue then.
         """
@@ -104,7 +104,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             raise DagsterUserCodeUnreachableError(f"the server of runs does not answer: {error}") from error
 
     def terminate(self, run_id: str) -> bool:
-        """Has the worker of a run interrupted, and returns whether there was one."""
+        """Has the run's worker interrupted; returns whether there was one."""
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
@@ -117,7 +117,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Returns whether the run has a worker; raises OSError where the server does not answer in time."""
+        """Returns whether the run has a worker; raises OSError where the run server does not answer in time."""
         try:
             is_there = ask(self._port, Request.FIND, run.run_id)
         except ConnectionRefusedError:

@@ -41,7 +41,7 @@ LOGGED = (Exception, KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 
 
 class LoadedOnce(ReconstructableRepository):
-    """Definitions that this process loads once; Dagster loads them for the job and again for the part that runs."""
+    """A repository whose definitions this process loads only once; Dagster would load them twice for a run."""
 
     def get_definition(self) -> dg.RepositoryDefinition:
         """Returns the definitions."""
@@ -54,9 +54,9 @@ def _load(repository: ReconstructableRepository) -> dg.RepositoryDefinition:
 
 
 def execute_run(run_id: str) -> None:
-    """Executes a run as a code server of Dagster does; an interrupt waits until this process can take it.
+    """Executes a run in this process, as Dagster's code server does; an interrupt waits until it can be handled.
 
-    Raises LookupError where the instance has no such run, or it has no code; SystemExit where it remains unfinished.
+    Raises LookupError for a run that is unknown or has no code, SystemExit where the run remains unfinished.
     """
     with capture_interrupts(), dg.DagsterInstance.get() as instance:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -94,7 +94,7 @@ def _finish(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def report_crash(run_id: str, exit_code: int) -> None:
-    """Reports a run as failed whose worker ended with this exit code, negative for a signal, and left it under way."""
+    """Reports an unfinished run as failed whose worker ended with this exit code, negative for a signal."""
     with dg.DagsterInstance.get() as instance:
         run = instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
@@ -104,7 +104,7 @@ def report_crash(run_id: str, exit_code: int) -> None:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Returns the end of a process by this exit code in words; a code that is negative is that of a signal."""
+    """Returns how a process ended, in words; a negative exit code is that of a signal."""
     if exit_code >= 0:
         return f"exited with status {exit_code}"
     names = {one.value: one.name for one in signal.Signals}
@@ -129,11 +129,11 @@ MODULES = (
 
 
 class RunServer:
-    """Starts, interrupts and finds the workers of runs.
+    """Forks the workers of runs, interrupts them, and tells which runs have one.
 
     Args:
-        listener: Where requests come in.
-        execute: What a worker does with the id of a run.
+        listener: The socket at which requests come in.
+        execute: Executes the run with an id; called in the worker's process.
         report_crash: What is done, in a process by itself, with the id of a run and the exit code of its worker, where
             that is not 0.
     """
@@ -165,7 +165,7 @@ class RunServer:
             report.join()
 
     def answer(self, request: Request, run_id: str) -> bool:
-        """Does what is asked, and returns the answer; a run that has a worker gets no other."""
+        """Carries out a request; returns whether the run has, or had, a worker. A run never gets a second one."""
         worker = self._workers.get(run_id)
         if request is Request.LAUNCH and worker is None:
             self._workers[run_id] = self._fork(self._execute, run_id)
@@ -174,7 +174,7 @@ class RunServer:
         return request is Request.LAUNCH or worker is not None
 
     def _answer(self) -> None:
-        """Answers the next connection, unless it says nothing; where that fails, the connection gets no answer."""
+        """Accepts one connection and answers its request; a connection without a valid request gets no answer."""
         connection, _ = self._listener.accept()
         with connection:
             connection.settimeout(LINE_TIMEOUT_S)
@@ -185,7 +185,7 @@ class RunServer:
                 sys.stderr.write(f"a request is not answered: {error}\n")
 
     def _reap(self) -> None:
-        """Forgets the workers that have ended, and has those reported that crashed."""
+        """Removes workers that have ended, and has those that crashed reported."""
         for run_id, worker in list(self._workers.items()):
             if worker.exitcode is None:
                 continue
@@ -206,7 +206,7 @@ class RunServer:
 
 
 def main() -> None:
-    """Imports what workers need, and serves until SIGTERM comes."""
+    """Imports what workers need, and answers requests until SIGTERM."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it stays pending until a worker unblocks it
     for name in MODULES:
         importlib.import_module(name)

@@ -59,7 +59,7 @@ def broker_service(
     restarts: bool,
     protocol: str = PLAINTEXT,
 ) -> Service:
-    """Returns the service of a broker with a listener of this security protocol; once ready, its log has its addresses.
+    """Returns the service of a broker with one listener; it is ready once its log names its addresses.
 
     `config` is the path of a file of further properties, such as secrets, which a process list must not show.
     """
@@ -76,7 +76,7 @@ def broker_service(
 
 
 def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
-    """Returns the bootstrap address of a broker that is ready, and the URL by which this machine asks its endpoint."""
+    """Returns the bootstrap address of a ready broker, and the URL of its admin endpoint; both are in its log."""
     log = broker.read_log()
     listening, admin = LISTENING.search(log), ADMIN_ENDPOINT.search(log)
     if listening is None or admin is None:
@@ -86,7 +86,7 @@ def broker_addresses(broker: ChildProcess) -> tuple[str, str]:
 
 
 def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
-    """Returns the service of the definitions, which evaluates sensors and schedules and can load itself again."""
+    """Returns the service of Dagster's code server, which evaluates sensors and schedules and reloads definitions."""
     module = ("--module-name", "millrace_pipelines.definitions", "--location-name", LOCATION)
     address = ("--host", LOOPBACK, "--port", str(port))
     return Service(
@@ -99,7 +99,7 @@ def code_server_service(port: int, environment: Mapping[str, str]) -> Service:
 
 
 def run_server_service(port: int, environment: Mapping[str, str]) -> Service:
-    """Returns the service whose children are the workers of runs, in its environment.
+    """Returns the service of the run server, whose children, the workers of runs, have its environment.
 
     When it stops, it waits for the runs under way; one that takes longer than the stop timeout is killed, which leaves
     its table as it was.
@@ -114,7 +114,7 @@ def run_server_service(port: int, environment: Mapping[str, str]) -> Service:
 
 
 def webserver_service(host: str, port: int, workspace: str, environment: Mapping[str, str]) -> Service:
-    """Returns the service of the UI and its API."""
+    """Returns the service of Dagster's webserver, with its UI and API."""
     address = ("--host", host, "--port", str(port))
     return Service(
         name="webserver",
@@ -125,7 +125,7 @@ def webserver_service(host: str, port: int, workspace: str, environment: Mapping
 
 
 def daemon_service(api: DagsterApi, workspace: str, environment: Mapping[str, str]) -> Service:
-    """Returns the service that ticks sensors and schedules, and starts queued runs."""
+    """Returns the service of Dagster's daemon, which ticks sensors and schedules, and starts queued runs."""
     return Service(
         name="daemon",
         command=(sys.executable, "-c", DAGSTER_DAEMON, "run", "--workspace", workspace),
@@ -181,12 +181,12 @@ def warm_spark_service(port: int, master: str, warehouse: str, environment: Mapp
 
 
 def warm_master(port: int) -> str:
-    """Returns the master by which loads reach the server."""
+    """Returns the Spark master, `sc://HOST:PORT`, by which loads reach the Spark Connect server."""
     return f"sc://{LOOPBACK}:{port}"
 
 
 def warm_spark_problem(port: int) -> str:
-    """Returns what is wrong with the server; "" where it listens."""
+    """Returns what is wrong with the Spark Connect server; "" where it listens."""
     return "" if is_listening(LOOPBACK, port) else "it does not listen; its log is spark.log"
 
 

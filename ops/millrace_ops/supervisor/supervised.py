@@ -29,7 +29,7 @@ KILLED_TIMEOUT_S = 10.0  # what is killed has only to be reaped
 
 
 class ChildProcess:
-    """A started command, with its own session, one log file, and an end that leaves nothing of it.
+    """A started command in a session of its own, with one log file; its end takes all its processes with it.
 
     A child leads a new session, so a terminal's Ctrl-C reaches only the supervisor, and all that the child starts, even
     in other process groups, is found by the session and ended with it. If the supervisor itself is killed, the child
@@ -64,7 +64,7 @@ class ChildProcess:
             return log.read()
 
     def log_tail(self) -> str:
-        """Returns the last lines of the log."""
+        """Returns the last LOG_TAIL_LINES lines of the log."""
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return "".join(deque(log, LOG_TAIL_LINES)).rstrip()
 
@@ -108,7 +108,7 @@ SHOWN_MS = 15_000  # longer than a look at the health takes, so that no end stay
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A command, and how to see that it is ready.
+    """A command that runs until it is stopped, and the test for its being ready.
 
     Attributes:
         restarts: Whether it is started again when it ends after it was ready once; otherwise its end ends the platform.
@@ -124,7 +124,7 @@ class Service:
 
 
 class SupervisedChild:
-    """A service and its running, or ended, child process."""
+    """A service with its child process, running or ended."""
 
     def __init__(self, service: Service, log_dir: str, clock: Clock) -> None:
         self.service = service
@@ -139,21 +139,21 @@ class SupervisedChild:
 
     @property
     def problem(self) -> str:
-        """How the child ended, until it has run again for a while; else ""."""
+        """How the child last ended; "" where it never did, or has run long enough since."""
         ended_ms = self._ended_ms
         if ended_ms is None or self._clock.monotonic_ms() - ended_ms > self._pause_ms + SHOWN_MS:
             return ""
         return f"{self._end} and is started again; the end of its log is in {self._previous_log}"
 
     def is_ready(self) -> bool:
-        """Returns whether the service is ready, and remembers it."""
+        """Returns whether the service is ready; once it was, this is not asked again."""
         self._was_ready = self._was_ready or self.service.is_ready(self.child)
         return self._was_ready
 
     def look_after(self) -> None:
-        """Starts the child again if it has ended and the pause is over.
+        """Starts the child again if it has ended and the pause after that is over.
 
-        Raises PlatformError if it is not to be restarted.
+        Raises PlatformError where the service is not one that is restarted.
         """
         now_ms = self._clock.monotonic_ms()
         status = self.child.exit_status()
@@ -184,7 +184,7 @@ class SupervisedChild:
 
 
 def ended(child: ChildProcess, status: int) -> str:
-    """Returns the sentence on a child that has ended, with the end of its log."""
+    """Returns a sentence on how a child ended, with the last lines of its log."""
     return f"{child.name} {describe_exit(status)}; the end of {child.log_path}:\n{child.log_tail()}"
 
 

@@ -52,9 +52,9 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def start(self, *services: Service, stop_together: bool = True) -> list[ChildProcess]:
-        """Starts services together and returns when all are ready.
+        """Starts services at the same time, and returns their processes when all are ready.
 
-        They stop together, or else the last one first. Raises PlatformError where one does not get ready.
+        With `stop_together` they are stopped together, else the last one first. Raises PlatformError where one fails.
         """
         group: list[SupervisedChild] = []
         self._groups.append(group)
@@ -67,11 +67,11 @@ class Supervisor:
         return [one.child for one in group]
 
     def problem(self, name: str) -> str:
-        """Returns how a service ended that is started again; "" where it did not, or has run again for a while."""
+        """Returns how a service that was started again had ended; "" where it had not, or has run long enough since."""
         return next((one.problem for one in self._children() if one.service.name == name), "")
 
     def complete(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Runs a command to its end; raises PlatformError where that is no success."""
+        """Runs a command to its end; raises PlatformError where its exit status is not 0."""
         child = ChildProcess(name, command, environment, os.path.join(self._log_dir, f"{name}.log"))
         try:
             while (status := child.exit_status()) is None:
@@ -99,7 +99,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stops all children, the last started first; it can be called again.
 
-        Of those that stop together the time of one counts for the others as well.
+        Children that stop together wait at the same time, each for its own stop timeout.
         """
         while self._groups:
             group = self._groups[-1]

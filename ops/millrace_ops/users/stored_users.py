@@ -35,7 +35,7 @@ Change = Callable[[Properties], Properties]
 
 
 class StoredUsers:
-    """The users of a store: `read` returns all by their entities, and `change` changes the properties of one."""
+    """The SCRAM users in a folder or in ZooKeeper: `read` returns their properties, `change` changes one user's."""
 
     def __init__(self, read: Callable[[], Mapping[str, Properties]], change: Callable[[str, Change], None]) -> None:
         self._read = read
@@ -50,7 +50,7 @@ class StoredUsers:
         return {user: users[user] for user in sorted(users) if users[user]}
 
     def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
-        """Gives a user a password for these mechanisms. A SecurityError says why it can't."""
+        """Gives a user a password for these mechanisms; raises a SecurityError where that is not possible."""
         upsertions = []
         for mechanism in mechanisms:
             salt = new_salt()
@@ -59,14 +59,14 @@ class StoredUsers:
         self._change(user_entity(user), partial(altered, changes=upsertions))
 
     def delete(self, user: str, mechanisms: Sequence[str]) -> None:
-        """Removes credentials of a user. Raises ResourceNotFoundError where one of them is not there; then all stay."""
+        """Removes a user's credentials; raises ResourceNotFoundError, and removes none, where one is missing."""
         deletions = [Deletion(user, SCRAM_NUMBERS[one]) for one in mechanisms]
         self._change(user_entity(user), partial(altered, changes=deletions))
 
 
 @contextmanager
 def in_folder(folder: str, fs: FileSystem) -> Iterator[StoredUsers]:
-    """Yields the users of a standalone broker, which can't start meanwhile.
+    """Yields the users in a standalone broker's data folder, which is locked, so that the broker can't start meanwhile.
 
     Raises DataDirInUseError if the broker runs, SetupError if the folder is that of a broker in a cluster, and
     StorageError.
@@ -92,7 +92,7 @@ def in_folder(folder: str, fs: FileSystem) -> Iterator[StoredUsers]:
 
 @contextmanager
 def in_zookeeper(address: str, security: ZooKeeperSecurity = UNSECURED) -> Iterator[StoredUsers]:
-    """Yields the users of a cluster, as ZooKeeper has them; raises ZooKeeperError."""
+    """Yields the users of a cluster in ZooKeeper; raises ZooKeeperError."""
     session = open_session(address, security=security)
     try:
         yield StoredUsers(partial(_read, session), partial(_change, session))
@@ -108,7 +108,7 @@ def _read(session: ZooKeeperSession) -> dict[str, Properties]:
 
 
 def _change(session: ZooKeeperSession, entity: str, change: Change) -> None:
-    """Changes a node, if nobody else has done so since it was read, and notifies all brokers."""
+    """Changes a user's properties in ZooKeeper and notifies all brokers; raises ZooKeeperError if another is faster."""
     path = f"{paths.CONFIGS}/{entity}"
     found = session.get_with_version(path)
     data = codec.encode_config(change(codec.decode_config(found[0]) if found is not None and found[0] else {}))

@@ -91,7 +91,7 @@ def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def webhook_url(value: str) -> str:
-    """Returns the address of a webhook as it is; raises ValueError, which hides it, where it is no http(s) URL.
+    """Returns the address of a webhook unchanged; raises ValueError, without the address, where it is no http(s) URL.
 
     A template of the file, `{{ env.NAME }}`, passes here, and is checked again once it is resolved.
     """
@@ -120,7 +120,7 @@ Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Undeclared(StrEnum):
-    """What becomes of topics that no declaration names."""
+    """What the component does with topics that no declaration names: ignore, only observe, or load as raw records."""
 
     IGNORE = "ignore"
     OBSERVE = "observe"
@@ -199,7 +199,7 @@ class TableDeclaration(_Declared):
         return self
 
     def fits(self, topic: str) -> bool:
-        """Returns whether this is a declaration of the topic's table."""
+        """Returns whether a topic has the declared name or, where a pattern is declared, matches it as a whole."""
         return topic == self.topic if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
 
 

@@ -47,12 +47,12 @@ WEBHOOK = "MILLRACE_WEBHOOK"
 
 
 class Environment(NamedTuple):
-    """What the environment adds to the declarations.
+    """What environment variables say beside the declarations.
 
     Attributes:
         schema_dir: The folder of schemas TOPIC.json, for topics whose declaration names none; "" for none.
-        has_zookeeper: Whether it names a ZooKeeper, so that there may be groups in it.
-        has_webhook: Whether it names a webhook, whose address may be a secret.
+        has_zookeeper: Whether MILLRACE_ZOOKEEPER is set, so that there may be groups in it.
+        has_webhook: Whether MILLRACE_WEBHOOK is set, whose address may be a secret.
     """
 
     schema_dir: str = ""
@@ -61,14 +61,14 @@ class Environment(NamedTuple):
 
 
 class State(NamedTuple):
-    """The topics that the cluster had when it was last asked, and what the environment added then."""
+    """What the component's state file keeps: the topics that the cluster had, and the environment, at the last look."""
 
     topics: frozenset[str] = frozenset()
     environment: Environment = Environment()
 
 
 def environment_of(variables: Mapping[str, str]) -> Environment:
-    """Returns what an environment adds."""
+    """Returns what the given environment variables say beside the declarations."""
     return Environment(variables.get(SCHEMA_DIR, ""), bool(variables.get(ZOOKEEPER)), bool(variables.get(WEBHOOK)))
 
 
@@ -78,7 +78,7 @@ def topics_there(cluster: Cluster) -> frozenset[str]:
 
 
 def write_state(path: Path, state: State) -> None:
-    """Writes the state, so that a reader sees the old file or the new one; raises OSError where that fails."""
+    """Writes the state file in one step, so that no reader sees half of it; raises OSError where that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     content = {"version": VERSION, "topics": sorted(state.topics), "environment": state.environment._asdict()}
@@ -87,7 +87,7 @@ def write_state(path: Path, state: State) -> None:
 
 
 def read_state(path: Path | None) -> State:
-    """Returns the state of a file; an empty one where there is no such file, or it holds something else."""
+    """Returns the state in a file; an empty state where there is no such file, or its content is no state."""
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError):
@@ -109,7 +109,7 @@ def _environment(fields: object) -> Environment:
 
 
 def write_topics(path: Path, topics: Iterable[str]) -> None:
-    """Writes the topics, and leaves the rest of the state as it is."""
+    """Replaces the topics in the state file, and leaves the environment in it unchanged."""
     write_state(path, read_state(path)._replace(topics=frozenset(topics)))
 
 
@@ -127,28 +127,28 @@ class AssetKeys(NamedTuple):
 
 
 def asset_keys(cluster: str, topic: str, *, with_checksum: bool = False) -> AssetKeys:
-    """Returns the asset keys of a topic, which no other topic has."""
+    """Returns the asset keys of a topic, such as CLUSTER/table/TOPIC; no two topics have the same ones."""
     # A topic's own name may end with the checksum of what stands before it: it gets one, too, and no two names meet.
     name = _with_checksum(topic) if with_checksum or topic == _with_checksum(topic.rpartition("_")[0]) else topic
     return AssetKeys(*(dg.AssetKey([cluster, kind, name]) for kind in AssetKeys._fields))
 
 
 def step_key(key: dg.AssetKey) -> dg.AssetKey:
-    """Returns a key of which Dagster derives a name that it derives of no other topic's."""
+    """Returns an asset key without `.` or `-` in its last part, which still differs from that of every other topic."""
     return dg.AssetKey([*key.path[:-1], _identifier(key.path[-1])])
 
 
 def marks_of(topic: str) -> str:
-    """Returns a digit for each `_`, `.` and `-` of a topic's name; nothing for most names that have only `_`.
+    """Returns a digit for each `_`, `.` and `-` of a topic's name; "" for most names that have only `_`.
 
-    With it, a name in which these are all `_` stands for one topic.
+    The name with each of these replaced by `_` stands for one topic only together with these digits.
     """
     is_apart = not re.search(r"[.-]", topic) and not MARKED.fullmatch(topic)
     return "" if is_apart else "".join(MARKS[one] for one in topic if one in MARKS)
 
 
 def under_own_keys(step: dg.AssetsDefinition, keys: Iterable[dg.AssetKey]) -> dg.AssetsDefinition:
-    """Returns a step that was made for `step_key` of each of these keys as the step of the keys themselves."""
+    """Returns a copy of a step that was defined with the keys `step_key(key)`, now with `keys` themselves."""
     return step.with_attributes(asset_key_replacements={step_key(key): key for key in keys})
 
 
@@ -191,12 +191,12 @@ class DeclaredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCluster:
-    """A cluster's topics and tables, as its definitions are made of them.
+    """A cluster with its topics and tables, from which Dagster's definitions are made.
 
     Attributes:
         name: The first part of the asset keys, the name of the resource, and the beginning of all other names.
         known_topics: The topics that the cluster had when it was last asked.
-        tables: By the names of the topics.
+        tables: The tables in the order of their topics' names, those that are only observed among them.
         reload_since: The first day that can be reloaded by partition.
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
         environment: What the environment added when it was last looked at.
@@ -211,9 +211,9 @@ class DeclaredCluster:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of jobs without assets, which name the cluster.
+        """The Dagster tag that ties a job without assets to this cluster.
 
-        The name of a job does not: that of another cluster's job may begin with this cluster's name, too.
+        The job's name would not do: the name of another cluster's job may begin with this cluster's name, too.
         """
         return {CLUSTER_TAG: self.name}
 

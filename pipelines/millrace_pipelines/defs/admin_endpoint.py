@@ -19,11 +19,11 @@ OfPartition = TypeVar("OfPartition")
 
 
 class MaintenanceRefusedError(PlatformError):
-    """The broker refuses a maintenance request, and would refuse it again."""
+    """A broker refused a maintenance request as such, so that sending the same request again is of no use."""
 
 
 class RewrittenSegment(TypedDict):
-    """A segment that is deleted or rewritten, with its size before that."""
+    """A segment that was, or in a dry run would be, deleted or rewritten, with its size before that."""
 
     base_offset: int
     size_bytes: int
@@ -48,7 +48,7 @@ class DamagedRange(TypedDict):
 
 
 class RetentionOfPartition(TypedDict):
-    """What retention deleted of one partition."""
+    """What retention deleted, or in a dry run would delete, of one partition."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class RetentionOfPartition(TypedDict):
 
 
 class CompactionOfPartition(TypedDict):
-    """What compaction made of one partition; `error` says why it went no further, "" where all is well."""
+    """What compaction did to one partition; `error` says why it stopped there, "" where it did not."""
 
     topic: str
     partition: int
@@ -83,22 +83,22 @@ class VerifiedPartition(TypedDict):
 
 
 class Report(TypedDict, Generic[OfPartition]):
-    """What was done, or found, in each partition, and how long it took."""
+    """A broker's answer to a maintenance request: what was done or found in each partition, and the seconds it took."""
 
     seconds: float
     partitions: list[OfPartition]
 
 
 class AdminEndpoint(NamedTuple):
-    """The endpoint at `url`, `http://HOST:PORT`, and the token that it asks for, "" for none.
+    """The admin endpoint of a broker: its `url`, `http://HOST:PORT`, and its bearer token, "" for none.
 
-    With TLS it is `https://HOST:PORT`, and `context` says whom to trust; None trusts the authorities of the system.
+    With TLS the URL is `https://HOST:PORT`; `context` has the trusted authorities, None for those of the system.
 
-    Several brokers are several URLs with commas between. Each of them does what is asked, one after the other, and the
+    `url` may name several brokers, with commas between. Each request goes to one after the other, and the returned
     report has all their partitions.
 
-    Each request names topics, or patterns of them, and none for all; a dry run reports what would be done. It raises
-    ServiceUnreachableError where a broker does not answer, MaintenanceRefusedError where it refuses.
+    Each method takes names or patterns of topics, an empty list for all; a dry run changes nothing and reports what
+    would be done. It raises ServiceUnreachableError for a broker without an answer, MaintenanceRefusedError for a no.
     """
 
     url: str
@@ -106,17 +106,17 @@ class AdminEndpoint(NamedTuple):
     context: ssl.SSLContext | None = None
 
     def apply_retention(self, topics: list[str], *, dry_run: bool) -> Report[RetentionOfPartition]:
-        """Has the broker delete what its policies no longer keep."""
+        """Has the broker delete the segments that are beyond the topics' retention, and returns what it deleted."""
         return cast("Report[RetentionOfPartition]", self._maintain("retention", topics, dry_run=dry_run))
 
     def compact(self, topics: list[str], *, dry_run: bool, only_due: bool) -> Report[CompactionOfPartition]:
-        """Has the broker compact logs: all that have something to compact, or only those that are due."""
+        """Has the broker compact logs, with `only_due` only those that are due, and returns what it did."""
         return cast(
             "Report[CompactionOfPartition]", self._maintain("compaction", topics, dry_run=dry_run, only_due=only_due)
         )
 
     def verify(self, topics: list[str], *, dry_run: bool) -> Report[VerifiedPartition]:
-        """Has the broker read its logs and check every batch."""
+        """Has the broker read its logs, check every batch in them, and returns the findings."""
         return cast("Report[VerifiedPartition]", self._maintain("verify", topics, dry_run=dry_run))
 
     def _maintain(
@@ -169,7 +169,7 @@ def _pattern(topic: str) -> str:
 
 
 def _together(reports: list[dict[str, Json]]) -> dict[str, Json]:
-    """Returns the report of all brokers; "seconds" are those of all together."""
+    """Joins the reports of several brokers into one: the partitions of all, and the sum of the seconds."""
     if len(reports) == 1:
         return reports[0]
     partitions = [partition for one in reports for partition in cast("list[Json]", one["partitions"])]

@@ -51,7 +51,7 @@ SHOWN_CHARACTERS = 2000
 
 
 class Kind(StrEnum):
-    """What an alert is about."""
+    """The kinds of alerts: a run failed, a check failed, a check passes again."""
 
     RUN_FAILED = "run_failed"
     CHECK_FAILED = "check_failed"
@@ -59,7 +59,7 @@ class Kind(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad it is: ERROR and WARN as Dagster has them for checks, INFO for what is well again."""
+    """The severity of an alert: ERROR and WARN as Dagster has them for checks, INFO for a check that passes again."""
 
     ERROR = "ERROR"
     WARN = "WARN"
@@ -68,10 +68,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A check that was made.
+    """The result of one check, as an event of the Dagster instance.
 
     Attributes:
-        position: Where it stands among the events of the instance.
+        position: The number of the event among all events of the instance.
         asset: The asset's key, as `millrace/table/flights`.
         check: The check's name.
         passed: Whether it passed.
@@ -91,7 +91,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """What is reported of an event; a field that the event does not have is None."""
+    """What an alert reports of a failed run or of a check; a field that does not apply to it is None."""
 
     kind: Kind
     severity: Severity
@@ -103,7 +103,7 @@ class Alert:
 
 
 class FailedRun(NamedTuple):
-    """A run that failed, or that was cancelled as it took too long, by where its end stands among the events."""
+    """A run that failed, or was cancelled because it took too long: the number of its last event, and its alert."""
 
     position: int
     alert: Alert
@@ -113,11 +113,11 @@ Event: TypeAlias = Evaluation | FailedRun
 
 
 class Seen(NamedTuple):
-    """What was reported so far.
+    """Which events were reported so far, as the sensor's cursor keeps it.
 
     Attributes:
-        position: The last event that was looked at.
-        failing: By asset and check, a digest of the failure that was reported last; checks that pass are left out.
+        position: The number of the last event that was looked at.
+        failing: For each failing check, by `ASSET:CHECK`, the CRC-32 of the severity and text that were reported last.
     """
 
     position: int
@@ -125,7 +125,7 @@ class Seen(NamedTuple):
 
 
 def alert_of(event: Event, seen: Seen) -> tuple[Alert | None, Seen]:
-    """Returns the alert of an event, None where nothing is to be reported, and what was reported after that."""
+    """Returns the alert of an event, None where it has been reported already, and `seen` with this event added."""
     if isinstance(event, FailedRun):
         return event.alert, seen._replace(position=event.position)
     key = f"{event.asset}:{event.check}"
@@ -153,12 +153,12 @@ def _digest(failed: Evaluation) -> str:
 
 
 def cursor_of(seen: Seen) -> str:
-    """Returns the cursor that says what was reported."""
+    """Returns the sensor's cursor, a text that `parse_cursor` reads back."""
     return pack_cursor({"position": seen.position, "failing": dict(seen.failing)})
 
 
 def parse_cursor(text: str | None) -> Seen | None:
-    """Returns what a cursor says; None without a cursor, and for a text that can't be read."""
+    """Returns what a cursor of `cursor_of` keeps; None without a cursor, and for a text that can't be read."""
     value: Json = unpack_cursor(text)
     match value:
         case {"position": int(position), "failing": dict(failing)}:
@@ -182,13 +182,16 @@ class Webhook:
     dagster_url: str
 
     def send(self, alert: Alert) -> None:
-        """Sends an alert; raises ServiceUnreachableError where it is not taken in TIMEOUT_S."""
+        """Sends an alert; raises ServiceUnreachableError where the webhook does not take it within TIMEOUT_S."""
         body = message(alert, self.cluster, self.dagster_url)
         notify(self.url, body, timeout_s=TIMEOUT_S, advice="the field webhook or MILLRACE_WEBHOOK names it")
 
 
 def webhook_of(declared: str | None, environment: Mapping[str, str]) -> str | None:
-    """Returns the address that alerts are sent to; None for none, PlatformError where the variable has no URL."""
+    """Returns the URL of the webhook, the declared one or that of MILLRACE_WEBHOOK; None where neither is given.
+
+    Raises PlatformError where the variable has no valid URL.
+    """
     given = environment.get(WEBHOOK)
     if declared is not None or not given:
         return declared
@@ -199,7 +202,7 @@ def webhook_of(declared: str | None, environment: Mapping[str, str]) -> str | No
 
 
 def message(alert: Alert, cluster: str, dagster_url: str) -> dict[str, Json]:
-    """Returns the JSON that is sent; a long description is cut to SHOWN_CHARACTERS."""
+    """Returns the JSON body that reports an alert to the webhook; a long description is cut to SHOWN_CHARACTERS."""
     url = f"{dagster_url.rstrip('/')}/runs/{alert.run_id}" if dagster_url and alert.run_id else None
     description = alert.description
     if len(description) > SHOWN_CHARACTERS:
@@ -240,21 +243,21 @@ SENDING_S = 30.0
 
 
 class Look(NamedTuple):
-    """What is stored after a position: the events of the cluster, in order, and the position of the last of all."""
+    """Events of one cluster, oldest first, and the number of the last event up to which the instance was read."""
 
     events: Iterator[Event]
     end: int
 
 
 def newest_position(instance: dg.DagsterInstance) -> int:
-    """Returns the position of the newest event."""
+    """Returns the number of the newest event that the instance has; 0 where it has none."""
     return instance.event_log_storage.get_maximum_record_id() or 0
 
 
 def look_after(instance: dg.DagsterInstance, cluster: str, position: int) -> Look:
-    """Returns what is stored after a position, at most EVENTS_AT_ONCE events of each type.
+    """Returns the events after the one with the number `position`, at most EVENTS_AT_ONCE of each type.
 
-    Where all events were wiped, positions begin again; then it looks from the newest on.
+    Where the instance's events were wiped, so that their numbers begin again, it starts at the newest event.
     """
     begin = min(position, newest_position(instance))
     found: dict[int, dg.EventLogEntry] = {}
@@ -315,7 +318,7 @@ def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.E
 
 
 def _assets(instance: dg.DagsterInstance, run_id: str) -> tuple[set[dg.AssetKey], set[dg.AssetKey]]:
-    """Returns the assets that a run was to make, and those that it was to check."""
+    """Returns the keys of the assets that a run was to materialize, and of those whose checks it was to run."""
     planned = {DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
     assets, checked = set(), set()
     for event in _events_of(instance, run_id, planned):
@@ -327,7 +330,7 @@ def _assets(instance: dg.DagsterInstance, run_id: str) -> tuple[set[dg.AssetKey]
 
 
 def _why(instance: dg.DagsterInstance, run: dg.DagsterRun, entry: dg.EventLogEntry) -> str | None:
-    """Returns why a run failed; None for one that a person cancelled, or whose failure is another event."""
+    """Returns why a run failed, in words; None where a person cancelled it, or another event reports the failure."""
     ended = entry.get_dagster_event()
     if ended.event_type is DagsterEventType.RUN_CANCELED:
         messages = [event.message or "" for event in _events_of(instance, run.run_id, {DagsterEventType.RUN_CANCELING})]
@@ -346,7 +349,7 @@ def _step_sentence(event: dg.DagsterEvent) -> str:
 
 
 def _sentence(error: SerializableErrorInfo | None) -> str:
-    """Returns the message of the error that caused Dagster's own."""
+    """Returns the message of the first error in a chain of Dagster's errors, the cause of the others."""
     while error is not None and error.cause is not None:
         error = error.cause
     return "" if error is None else error.message.strip()
@@ -358,7 +361,7 @@ def _events_of(instance: dg.DagsterInstance, run_id: str, types: set[DagsterEven
 
 
 class SendResult(NamedTuple):
-    """What a tick did: how many alerts it sent, what was reported by then, and why the rest waits, "" for no rest."""
+    """The outcome of one tick: how many alerts were sent, what is reported so far, and why others wait, "" for none."""
 
     alerts: int
     seen: Seen
@@ -366,7 +369,7 @@ class SendResult(NamedTuple):
 
 
 def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDefinition:
-    """Returns the sensor, which runs by default and begins with what happens after its first tick.
+    """Returns the sensor that sends alerts to the webhook, of events after its first tick; it runs by default.
 
     Args:
         cluster: The cluster.
@@ -381,7 +384,7 @@ def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDe
         description="Tells the webhook of runs and checks that fail, and of checks that pass again.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Looks at the events since the last tick, and sends what is new."""
+        """Reads the events since the last tick, and sends their alerts."""
         seen = parse_cursor(context.cursor)
         with failing_in_words():
             url = webhook_of(declared, os.environ)
@@ -398,7 +401,9 @@ def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDe
 
 
 def tell(look: Look, seen: Seen, send: Callable[[Alert], None], clock: Callable[[], float]) -> SendResult:
-    """Sends what is new, and returns what was sent; raises ServiceUnreachableError where the first alert is not taken.
+    """Sends the alerts of new events, and returns the outcome.
+
+    Raises ServiceUnreachableError where the webhook does not take the first alert; a later one waits for the next tick.
 
     Args:
         look: The events since the last tick.

@@ -53,7 +53,7 @@ ONE_LIVE_OWNER = "one_live_owner"
 
 
 def read_groups(zookeeper: str) -> list[GroupOwnership]:
-    """Reads all groups; raises ZooKeeperError where ZooKeeper does not answer."""
+    """Returns all groups in ZooKeeper with members and owners; raises ZooKeeperError where it does not answer."""
     session = open_session(zookeeper)
     try:
         return [read_group_ownership(session, name) for name, _ in list_zookeeper_groups(session)]
@@ -64,9 +64,9 @@ def read_groups(zookeeper: str) -> list[GroupOwnership]:
 def examine(
     look: Callable[[], Sequence[GroupOwnership]], pause: Callable[[], None]
 ) -> tuple[Sequence[GroupOwnership], list[OwnershipFinding]]:
-    """Returns the groups as they are at the last of at most LOOKS looks, and what every look found.
+    """Looks at the groups up to LOOKS times, and returns them as last seen, with the findings that every look had.
 
-    It looks again, after a pause, as long as all looks have found the same fault.
+    It looks again, after a pause, only while some finding was there at every look so far.
     """
     groups = look()
     found = _findings(groups)
@@ -80,7 +80,7 @@ def examine(
 
 
 def ownership_result(groups: Sequence[GroupOwnership], findings: Sequence[OwnershipFinding]) -> dg.AssetCheckResult:
-    """Returns a result that passes without findings, and else has a sentence for each."""
+    """Returns the result of the check: passed without findings, else failed with a sentence for each finding."""
     missing = f"Partitions without a live owner: {len(findings)}."
     return dg.AssetCheckResult(
         passed=not findings,
@@ -99,7 +99,7 @@ def _findings(groups: Sequence[GroupOwnership]) -> set[OwnershipFinding]:
 
 
 def groups_asset(cluster: str) -> dg.AssetSpec:
-    """Returns the asset of a cluster's groups, which consumers keep."""
+    """Returns the asset that stands for a cluster's consumer groups in ZooKeeper; no run materializes it."""
     return dg.AssetSpec(
         [cluster, "consumer_groups"],
         group_name=maintenance_group(cluster),
@@ -109,7 +109,7 @@ def groups_asset(cluster: str) -> dg.AssetSpec:
 
 
 def groups_check(cluster: str) -> dg.AssetChecksDefinition:
-    """Returns the check of a cluster's groups."""
+    """Returns the check that each partition of a cluster's ZooKeeper groups has one live owner."""
 
     @dg.asset_check(
         asset=groups_asset(cluster).key,
@@ -127,7 +127,7 @@ def groups_check(cluster: str) -> dg.AssetChecksDefinition:
 
 
 def ownership_schedule(cluster: str) -> dg.ScheduleDefinition:
-    """Returns the schedule of the check: every hour."""
+    """Returns the hourly schedule of the check that `groups_check` makes."""
     return dg.ScheduleDefinition(
         name=f"{cluster}_hourly_ownership_check",
         target=dg.AssetSelection.checks(dg.AssetCheckKey(groups_asset(cluster).key, ONE_LIVE_OWNER)),
@@ -140,12 +140,12 @@ def ownership_schedule(cluster: str) -> dg.ScheduleDefinition:
 def cluster_definitions(
     cluster: DeclaredCluster, resources: Mapping[str, object], state: Path, webhook: str | None = None
 ) -> dg.Definitions:
-    """Returns the definitions of a cluster.
+    """Returns all of Dagster's definitions for a cluster: assets, checks, jobs, sensors and schedules.
 
     Args:
         cluster: What is declared, and the topics that are known.
         resources: By name, the cluster's resource and that of its downstream jobs.
-        state: The file in which the sensor of the topics keeps what it knows.
+        state: The path of the component's state file, which the sensor of the topics rewrites.
         webhook: The address to which failures are reported; None for that of the environment, if it has one.
     """
     name = cluster.name

@@ -58,15 +58,15 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
 
     def create_resource(self, context: dg.InitResourceContext) -> Self:  # noqa: ARG002  Dagster's interface
-        """Returns the resource as steps see it, with what the environment has for empty fields."""
+        """Returns the resource with its empty fields filled from the environment."""
         return self.model_copy(update=named_by_environment(self, VARIABLES))
 
     def location(self, job: MicroBatchJob) -> str:
-        """Returns where a job's output is."""
+        """Returns the folder or bucket of a job's output table."""
         return os.path.join(self.output_dir, job.name)
 
     def options(self, job: MicroBatchJob, *, max_seconds: float, accept_lost_offsets: bool) -> RunOptions:
-        """Returns the options of a run of the job, in the group of its name."""
+        """Returns the options of a run of the job; its consumer group has the job's name."""
         return RunOptions(
             zookeeper=self.zookeeper,
             bootstrap=self.bootstrap,
@@ -79,7 +79,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
 
 
 def eager_past_blocking_checks() -> Condition:
-    """Returns the condition of an asset that follows its dependencies as soon as their blocking checks have passed.
+    """Returns the condition of an asset that runs after each update of a dependency whose blocking checks have passed.
 
     It differs from Dagster's `eager` in two ways:
 
@@ -99,7 +99,7 @@ EAGER = eager_past_blocking_checks()
 
 
 class MicroBatchConfig(dg.Config):
-    """What a run may be given in the Launchpad."""
+    """The configuration of one run of a downstream job, as the Launchpad offers it."""
 
     workers: int | None = Field(default=None, description="The number of processes; by default the asset's.", ge=1)
     max_seconds: float = Field(
@@ -172,7 +172,7 @@ def micro_batch_asset(
 
 
 def shown_report(output: str, report: RunReport) -> dict[str, dg.TableMetadataValue | dg.PathMetadataValue | int | str]:
-    """Returns what Dagster shows of a run."""
+    """Returns a run's report as Dagster's metadata."""
     offsets = [
         {"partition": part.partition, "from_offset": part.from_offset, "until_offset": part.until_offset}
         for part in report.offsets

@@ -24,7 +24,7 @@ KEPT_RUNS = 1000  # a load with its checks takes about 330 kB, so these take abo
 
 
 def remove_tick_logs(instance: dg.DagsterInstance, now_ms: int) -> int:
-    """Removes logs of ticks that were last written KEPT_DAYS ago or earlier, and returns how many files they were."""
+    """Removes log files of sensor and schedule ticks that are KEPT_DAYS old or older, and returns their number."""
     last_s = now_ms / 1000 - KEPT_DAYS * DAY_S
     storage = Path(instance.storage_directory())
     of_ticks = (path for path in storage.glob("*/*/*.*") if path.parent.name != OF_RUNS and path.suffix in SUFFIXES)
@@ -35,7 +35,7 @@ def remove_tick_logs(instance: dg.DagsterInstance, now_ms: int) -> int:
 
 
 class PruningConfig(dg.Config):
-    """What a pruning keeps."""
+    """How many finished runs a pruning keeps."""
 
     keep_runs: int = Field(default=KEPT_RUNS, ge=1, description="How many of the newest finished runs stay.")
     dry_run: bool = Field(default=False, description="Only say how many runs would be removed.")

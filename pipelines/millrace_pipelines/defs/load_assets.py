@@ -56,7 +56,7 @@ class LoadConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Report what would be loaded, and change nothing.")
 
     def applied(self, options: LoadOptions) -> LoadOptions:
-        """Returns a table's options with those of the run."""
+        """Returns a table's options with the values of this configuration in their place."""
         return replace(
             options,
             max_records_per_run=self.max_records_per_run or options.max_records_per_run,
@@ -68,7 +68,7 @@ class LoadConfig(dg.Config):
 
 
 def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str) -> LoadOptions:
-    """Returns the options of a load, or a reload, by a run."""
+    """Returns the options of a load, or a reload, of a declared table that the Dagster run `run_id` makes."""
     declared = table.declared
     return LoadOptions(
         topic=table.topic,
@@ -89,7 +89,7 @@ def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str)
 def noting_attempts(
     context: Context, directory: str, jobs: Sequence[LoadJob], outcomes: Iterable[tuple[str, Outcome]]
 ) -> Iterator[tuple[str, Outcome]]:
-    """Yields the outcomes as they are, and adds each to its table's file; a file that can't be written is a warning."""
+    """Passes the outcomes on, and counts each in its table's metrics file; a failed write is only a warning."""
     by_key = {job.key: job.options for job in jobs}
     for key, outcome in outcomes:
         options = by_key[key]

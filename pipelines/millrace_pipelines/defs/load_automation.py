@@ -60,7 +60,7 @@ def load_selection(tables: list[DeclaredTable]) -> dg.AssetSelection:
 
 
 def table_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
-    """Returns the schedules of loads, of the nightly audit, and of the checks of bounds; they run by default."""
+    """Returns the schedules of loads, of the nightly audit, and of checks of lag and age; they run by default."""
     loaded = list(cluster.loaded)
     bounded = [table for table in loaded if table.declared.freshness or table.declared.lag_bound]
     schedules = [_load_schedule(cluster.name, cron, tables) for cron, tables in _by_cron(loaded)]
@@ -128,9 +128,9 @@ def new_records_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
         "first.",
     )
     def new_records(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Compares the topics with the tables; the runs are asked for first, as they change the tables.
+        """Requests runs that load tables which lack records, and reports each topic's state.
 
-        Runs have no key: Dagster remembers keys, and would drop a repeated load.
+        The requests have no run key: Dagster remembers keys, and would drop a repeated load.
         """
         keys = {table.keys.table: table for table in tables}
         runs = load_runs(context.instance, keys, CLOCK.now_ms())
@@ -193,7 +193,7 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
 
 
 class Tables(NamedTuple):
-    """What a look at topics and their tables found, by topic; `statuses` lacks topics that can't be looked at."""
+    """What one look found, by topic: offsets, ledgers, and lags, without those of topics that can't be looked at."""
 
     look: Look
     ledgers: Mapping[str, TableLedger]
@@ -201,9 +201,9 @@ class Tables(NamedTuple):
 
 
 def look_at_tables(millrace: MillraceResource, tables: Iterable[DeclaredTable]) -> Tables:
-    """Looks at tables, and then at the offsets that a load would read: at the isolation that each table declares.
+    """Reads the tables' ledgers, then their topics' end offsets, each at the isolation level that the table declares.
 
-    The ledgers are read first: a load that commits meanwhile makes no table seem ahead of its topic.
+    In this order, a load that commits meanwhile never makes a table seem ahead of its topic.
     """
     tables = list(tables)
     ledgers = {table.topic: LEDGERS.read(millrace.table_dir(table.location or table.topic)) for table in tables}
@@ -229,7 +229,7 @@ def _merged(looks: Iterable[Look]) -> Look:
 
 
 def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
-    """Returns the sensor, which runs by default."""
+    """Returns the sensor that reports commits which no Dagster run has reported; it runs by default."""
 
     @dg.sensor(
         name=f"{cluster.name}_table_history",
@@ -240,7 +240,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
         "history, and those of dead letters.",
     )
     def table_history(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Looks at each table, and at its dead letters."""
+        """Reports the commits of each table, and of its dead letters, that no run has reported yet."""
         millrace = resource_of(context, cluster.name)
         assets = []
         for table in cluster.loaded:
@@ -265,7 +265,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
 def _checks(
     context: dg.SensorEvaluationContext, table: DeclaredTable, millrace: MillraceResource
 ) -> list[dg.AssetCheckEvaluation]:
-    """Returns the checks that follow a load; none where they can't be made, as where no broker answers."""
+    """Returns the results of the checks that follow a load; none where they fail to run, as where no broker answers."""
     try:
         return list(check_evaluations(table, millrace, AFTER_EACH_LOAD))
     except MillraceError as error:

@@ -50,7 +50,7 @@ class LagStatus(NamedTuple):
     is_due: bool
 
     def bounded(self, lag_bound: int | None) -> LagStatus:
-        """Returns the standing of a table that may lag by fewer than `lag_bound` records; None for no bound."""
+        """Returns the status, not due where the lag is below `lag_bound`; None for no bound."""
         is_within = lag_bound is not None and self.lag is not None and self.lag < lag_bound
         return self._replace(is_due=self.is_due and not is_within)
 
@@ -68,7 +68,7 @@ def lag_status(offsets: TopicOffsets, ledger: TableLedger) -> LagStatus:
 
 
 class LoadDecision(NamedTuple):
-    """Topics by what happens to them at a tick: a load is requested, or why none is."""
+    """Topics by what a tick decides for them: a load is requested, or the reason why none is."""
 
     requested: list[str]
     up_to_date: list[str]
@@ -78,7 +78,7 @@ class LoadDecision(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The number of topics in each list, in a line: "12 topics: 9 up to date, 3 with a load that waits or runs"."""
+        """The number of topics by decision: "12 topics: 9 up to date, 3 with a load that waits or runs"."""
         parts = {
             "requested": self.requested,
             "up to date": self.up_to_date,
@@ -98,7 +98,7 @@ def decide_loads(
     failed_lately: Collection[str],
     limit: int = REQUESTS_PER_TICK,
 ) -> LoadDecision:
-    """Returns which topics are loaded: those that are due and free, at most `limit`, the largest lag first.
+    """Returns for which topics a load is requested: due and free ones, at most `limit`, the largest lag first.
 
     Args:
         statuses: By topic.
@@ -125,7 +125,7 @@ class _Kept(NamedTuple):
 
 
 class LedgerReader:
-    """Reads ledgers, and remembers each by the id and the version of its table."""
+    """Reads the ledgers of tables, and keeps each one until its table has a newer version."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
@@ -148,14 +148,14 @@ class LedgerReader:
 
 
 class LagReport(NamedTuple):
-    """The lags that are reported by this look, and those above zero, which the next look compares; both by topic."""
+    """Lags in offsets by topic: those that this look reports, and those above zero, for the next look to compare."""
 
     observed: dict[str, int]
     seen: dict[str, int]
 
 
 def lag_report(seen: Mapping[str, int], lags: Mapping[str, int | None]) -> LagReport:
-    """Returns what a look reports of tables; one whose lag is None, as it can't be told, stays as it was seen."""
+    """Returns the lags to report: those above zero now or at the last look. An unknown lag (None) stays as it was."""
     told = {name: lag for name, lag in lags.items() if lag is not None}
     unknown = {name: seen[name] for name, lag in lags.items() if lag is None and name in seen}
     return LagReport(
@@ -173,7 +173,7 @@ def lag_summary(lags: Mapping[str, int | None]) -> str:
 
 
 def lags_of(cursor: str | None) -> dict[str, int]:
-    """Returns the lags that a cursor keeps; none where it has another form."""
+    """Returns the lags by topic that a cursor keeps; none for a text that is no such cursor."""
     value = unpack_cursor(cursor)
     return {name: lag for name, lag in value.items() if isinstance(lag, int)} if isinstance(value, dict) else {}
 
@@ -181,7 +181,7 @@ def lags_of(cursor: str | None) -> dict[str, int]:
 def noting_failures(
     context: dg.AssetExecutionContext, outcomes: Iterable[tuple[str, Outcome]]
 ) -> Iterator[tuple[str, Outcome]]:
-    """Yields the outcomes; after the last one, it writes the keys of those that failed to the run's tag."""
+    """Passes the outcomes on, then writes the asset keys of the failed tables into the run's tag FAILED_TABLES."""
     failed: list[str] = []
     for key, outcome in outcomes:
         if isinstance(outcome, Failed):
@@ -191,7 +191,7 @@ def noting_failures(
 
 
 def failed_tables(run: dg.DagsterRun) -> frozenset[dg.AssetKey] | None:
-    """Returns the tables that a run failed to load; None where it has not come to the end of its loads."""
+    """Returns the asset keys in a run's tag FAILED_TABLES; None where it has none, as its loads have not all ended."""
     try:
         written = json.loads(run.tags[FAILED_TABLES])
     except (KeyError, ValueError):
@@ -200,7 +200,7 @@ def failed_tables(run: dg.DagsterRun) -> frozenset[dg.AssetKey] | None:
 
 
 def left_to_load(context: dg.AssetExecutionContext) -> Collection[dg.AssetKey]:
-    """Returns the selected tables: at a retry, and at a re-execution from the failure, those that failed before."""
+    """Returns the selected tables; in a retry or a resumed run, only those of them that had failed."""
     selected = frozenset[dg.AssetKey](context.selected_asset_keys)
     run = context.instance.get_run_by_id(context.run.run_id) if context.retry_number else _resumed(context)
     failed = None if run is None else failed_tables(run)
@@ -214,14 +214,14 @@ def _resumed(context: dg.AssetExecutionContext) -> dg.DagsterRun | None:
 
 
 class LoadRuns(NamedTuple):
-    """Tables whose load waits or runs, and tables whose newest load failed less than RETRY_AFTER_MS ago."""
+    """Tables with a load that waits or runs, and tables whose newest load failed less than RETRY_AFTER_MS ago."""
 
     under_way: frozenset[dg.AssetKey]
     failed_lately: frozenset[dg.AssetKey]
 
 
 def load_runs(instance: dg.DagsterInstance, tables: Collection[dg.AssetKey], now_ms: int) -> LoadRuns:
-    """Asks the instance for the loads under way and those that ended lately, with one query each."""
+    """Asks the Dagster instance which tables have a load under way, and which failed lately, with one query each."""
     since = datetime.fromtimestamp((now_ms - RETRY_AFTER_MS) / 1000, UTC)
     unfinished = instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED))
     lately = instance.get_run_records(dg.RunsFilter(updated_after=since))
@@ -234,7 +234,7 @@ def load_runs(instance: dg.DagsterInstance, tables: Collection[dg.AssetKey], now
 def just_failed(
     newest_first: Iterable[dg.RunRecord], tables: Collection[dg.AssetKey], now_ms: int
 ) -> frozenset[dg.AssetKey]:
-    """Returns the tables whose newest load of these runs failed less than RETRY_AFTER_MS ago."""
+    """Returns the tables whose newest load among these runs failed less than RETRY_AFTER_MS ago."""
     newest: dict[dg.AssetKey, dg.RunRecord] = {}
     for record in newest_first:
         for key in _loaded(record.dagster_run, tables):

@@ -34,7 +34,7 @@ PREVIEW = "a dry run: nothing was changed"
 
 
 def report_metadata(report: Report) -> Shown:
-    """Returns what a materialization shows that only the report knows."""
+    """Returns the metadata of a load or reload that only its report has, not the table's log."""
     counted: dict[str, int]
     ranges: dict[str, tuple[LoadedRange, ...]]
     if isinstance(report, LoadReport):
@@ -54,7 +54,7 @@ def report_metadata(report: Report) -> Shown:
 
 
 def nothing_new_metadata(report: Report) -> Shown:
-    """Returns what is shown where nothing was committed."""
+    """Returns the metadata of a load or reload that committed nothing."""
     lag: Shown = {"lag": sum(report.lag.values())} if isinstance(report, LoadReport) else {}
     return {"loaded": "nothing new", **lag, "table": dg.MetadataValue.path(report.table)}
 
@@ -64,7 +64,7 @@ def _table(rows: Sequence[Mapping[str, object]]) -> dg.TableMetadataValue | str:
 
 
 def asset_events(context: Context, outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[Event]:
-    """Yields an event for each job that did not fail, as soon as it is done.
+    """Yields one Dagster event for each job that did not fail, as soon as its outcome is known.
 
     Args:
         context: The step that runs.
@@ -88,7 +88,7 @@ def asset_events(context: Context, outcomes: Iterable[tuple[str, Outcome]]) -> I
 
 
 def _event(context: Context, asset_key: dg.AssetKey, outcome: Outcome) -> Event | Failed:
-    """Returns the event of an outcome, or a failure, as where a job has committed but its table can't be read."""
+    """Returns the event of a job's outcome, or a failure, as where a table can't be read after its commit."""
     if isinstance(outcome, Failed):
         return outcome
     if outcome.version is None:

@@ -40,7 +40,7 @@ Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 
 
 class MessageFile(dg.PipesMessageReader):
-    """Reads the messages of one process when it is asked to, and at the end of its context."""
+    """Reads the file to which the child process writes messages: when `read` is called, and at the end."""
 
     def __init__(self) -> None:
         self._path = Path()
@@ -48,7 +48,7 @@ class MessageFile(dg.PipesMessageReader):
 
     @contextmanager
     def read_messages(self, handler: dg.PipesMessageHandler) -> Iterator[PipesParams]:
-        """Yields where the process writes its messages, to a file that only this user can read."""
+        """Yields the parameters that name the message file to the child; only this user can read the file."""
         self._handler = handler
         with TemporaryDirectory() as folder:
             self._path = Path(folder, "messages")
@@ -59,7 +59,7 @@ class MessageFile(dg.PipesMessageReader):
                 self.read()
 
     def read(self) -> None:
-        """Hands the messages that have come since the last call to the handler."""
+        """Passes the messages that were written since the last call to the handler."""
         with self._path.open("rb") as file:
             file.seek(self._read_bytes)
             lines, end, _ = file.read().rpartition(b"\n")
@@ -69,11 +69,11 @@ class MessageFile(dg.PipesMessageReader):
 
     @property
     def expected_writer_count(self) -> int:
-        """One, as in Dagster's own readers, which warn on each use that it is a preview."""
+        """One: the number of writers that Pipes expects; the base class's property would warn at each use."""
         return 1
 
     def no_messages_debug_text(self) -> str:
-        """Returns where messages were looked for, which Dagster says where there was none."""
+        """Returns the sentence that Dagster shows where no message came: which file was read."""
         return f"Messages were looked for in {self._path}."
 
 
@@ -88,7 +88,7 @@ def run_jobs(
     master: str | None = None,
     spark_settings: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, Outcome]]:
-    """Does jobs in another process, in one Spark session, and yields each one's key and outcome when it is done.
+    """Runs jobs in a child process with one Spark session, and yields each one's key and outcome as soon as it is done.
 
     Args:
         context: The step that runs.
@@ -116,12 +116,12 @@ def run_jobs(
 
 
 def _outcome(job: Job, message: Message) -> Outcome | None:
-    """Returns what became of a job; None for a message that says that it begins."""
+    """Returns the outcome of the job that a message is about; None where it says that the job begins."""
     return message.failed if message.report is None else read_report(job, message.report)
 
 
 class ChildProcess:
-    """A process that does the jobs of a step.
+    """The child process that runs the jobs of a step.
 
     Attributes:
         status: The exit status, negative for a signal; it is known once all messages have been yielded.
@@ -159,7 +159,7 @@ class ChildProcess:
 
 @contextmanager
 def _pipes(context: Context, reader: MessageFile, extras: Mapping[str, object]) -> Iterator[dg.PipesSession]:
-    """Opens a session of Pipes that only passes extras on and takes logs and custom messages; it reports no asset."""
+    """Opens a Pipes session that hands `extras` to the child and takes its messages; it reports no asset."""
     handler = dg.PipesMessageHandler(context, reader)
     data = PipesContextData(
         asset_keys=None, code_version_by_asset_key=None, provenance_by_asset_key=None, partition_key=None,
@@ -181,7 +181,7 @@ def _pipes(context: Context, reader: MessageFile, extras: Mapping[str, object]) 
 
 @contextmanager
 def _started(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts the process in its own group, which is killed at the end; an error lets it stop by itself before that."""
+    """Starts the child in its own process group, killed at the end; on an error the child may first stop by itself."""
     process = start_with_lifeline(COMMAND, environment={**os.environ, **environment})
     try:
         yield process

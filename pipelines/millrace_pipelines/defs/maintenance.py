@@ -43,7 +43,7 @@ SHOWN_ERRORS = 10
 
 
 class MaintenanceConfig(dg.Config):
-    """What a run of maintenance is to look after.
+    """The configuration of one run of a broker's maintenance.
 
     Attributes:
         topics: Names of topics, and patterns as in a shell, such as `logs-*`; none for all topics.
@@ -69,9 +69,9 @@ def failures_in_words() -> Iterator[None]:
 
 
 def partition_metadata(reports: Sequence[Mapping[str, object]], size: str) -> Metadata:
-    """Returns tables of what was done by partition and by segment: at most 1,000 rows each, the largest.
+    """Returns metadata with a table of partitions and one of segments, each of the 1,000 largest rows at most.
 
-    `size` is the field of a partition's report that has its size. Beside each table stands how many rows it leaves out.
+    `size` names the field by which partitions are ordered. Beside each table stands how many rows it leaves out.
     """
     segments = [
         {"topic": report["topic"], "partition": report["partition"], **segment}
@@ -82,7 +82,7 @@ def partition_metadata(reports: Sequence[Mapping[str, object]], size: str) -> Me
 
 
 def report_table(partitions: Sequence[Mapping[str, object]]) -> dg.TableMetadataValue:
-    """Shows reports as a table of the UI, in which a list, such as findings, is shown as its length."""
+    """Returns rows as a table of Dagster's UI, in which a list, such as findings, is shown as its length."""
     fields = list(partitions[0]) if partitions else []
     return dg.MetadataValue.table(
         records=[dg.TableRecord({label(field): _cell(report[field]) for field in fields}) for report in partitions],
@@ -91,7 +91,7 @@ def report_table(partitions: Sequence[Mapping[str, object]]) -> dg.TableMetadata
 
 
 def label(field: str) -> str:
-    """Returns a field's name as people read it."""
+    """Returns a field's name as it is shown to people."""
     return field.replace("_", " ")
 
 
@@ -107,7 +107,7 @@ def _cell(value: object) -> Cell:
 def _asset(
     cluster: str, name: str, kind: str, description: str, *, output_required: bool = True
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Returns the decorator of an asset of a cluster's maintenance."""
+    """Returns the decorator that makes a function an asset in the group of a cluster's maintenance."""
     return dg.asset(
         name=name,
         key_prefix=cluster,
@@ -127,9 +127,9 @@ def _result(
     size: str,
     outcome: Mapping[str, int] | None,
 ) -> dg.MaterializeResult[None] | dg.AssetObservation:
-    """Returns a materialization with what was done, or an observation of what would be done.
+    """Returns a materialization of what the broker did, or with `outcome` None, for a dry run, an observation.
 
-    `size` is the field of a partition's report that has its size; a dry run has no outcome.
+    `size` names the field of a partition's report by which partitions are ordered.
     """
     metadata: Metadata = {**figures, "seconds": report["seconds"], **partition_metadata(report["partitions"], size)}
     if outcome is None:
@@ -138,7 +138,7 @@ def _result(
 
 
 def retention_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset of a cluster's retention."""
+    """Returns the asset whose runs have a cluster's brokers apply retention."""
 
     @_asset(
         cluster,
@@ -165,7 +165,7 @@ def retention_asset(cluster: str) -> dg.AssetsDefinition:
 
 
 class CompactionConfig(MaintenanceConfig):
-    """What a run of compaction is to look after.
+    """The configuration of one run of compaction.
 
     Attributes:
         only_due: Whether logs are left out that their own settings do not ask to compact yet.
@@ -178,7 +178,7 @@ class CompactionConfig(MaintenanceConfig):
 
 
 def compaction_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset of a cluster's compaction."""
+    """Returns the asset whose runs have a cluster's brokers compact logs."""
 
     @_asset(
         cluster,
@@ -222,7 +222,7 @@ def _outcome(partitions: Sequence[CompactionOfPartition]) -> dict[str, int]:
 
 
 def recovery_check_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset of a cluster's recovery check, and its check."""
+    """Returns the asset whose runs have a cluster's brokers verify their logs, and the check of what they find."""
     key = dg.AssetKey([cluster, "recovery_check"])
 
     # A multi-asset: only one that can be subset may leave out the result of its check, and a dry run has no result.
@@ -289,7 +289,7 @@ def no_findings(partitions: Sequence[VerifiedPartition], asset_key: dg.AssetKey)
 
 
 def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset of the maintenance of a cluster's tables."""
+    """Returns the asset whose runs compact, checkpoint and vacuum a cluster's tables."""
 
     @_asset(
         cluster,
@@ -299,7 +299,7 @@ def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
         "of the warehouse, a folder or a bucket, and in its dead letters, while loads go on.",
     )
     def table_upkeep(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        """Does what each table of the warehouse needs."""
+        """Compacts, checkpoints and vacuums each table of the warehouse that needs it."""
         tables = _tables(context, resource_of(context, cluster).warehouse_dir)
         failed: dict[str, str] = {}
         reports = [report for table in tables for report in _kept(context, table, failed)]
@@ -329,7 +329,7 @@ def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
 
 
 def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[MaintenanceReport]:
-    """Does what a table needs and returns what was done; notes an error instead of raising it, for the other tables."""
+    """Compacts, checkpoints and vacuums a table; returns what was done, or adds the error to `failed` by table."""
     try:
         return maintain(table, DISK, CLOCK, MaintenancePolicy())
     except TableNotFoundError as error:

@@ -39,7 +39,7 @@ def old_runs(finished: Sequence[str], needed: Collection[str], keep: int) -> lis
 
 
 def needed_runs(instance: dg.DagsterInstance) -> set[str]:
-    """Returns the runs with the newest materialization or observation of an asset or of one of its partitions."""
+    """Returns the ids of the runs with the newest materialization or observation of an asset or of a partition."""
     return {run_id for key in instance.all_asset_keys() for run_id in _newest_of(instance, key)}
 
 

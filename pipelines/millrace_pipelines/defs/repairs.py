@@ -62,13 +62,13 @@ class KeyFormat(Enum):
 
 
 class RepairConfig(dg.Config):
-    """The configuration that all repair jobs share."""
+    """The configuration that the jobs of reload, backfill, replay and erasure share."""
 
     topics: list[str] = Field(min_length=1, description="The topics whose tables are mended.")
     dry_run: bool = DRY_RUN
 
     def tables(self, cluster: DeclaredCluster) -> list[DeclaredTable]:
-        """Returns the tables of the topics; raises InvalidConfigError for a topic without one."""
+        """Returns the tables of the configured topics; raises InvalidConfigError for a topic without a table."""
         there = {table.topic: table for table in cluster.loaded}
         unknown = [topic for topic in self.topics if topic not in there]
         if unknown:
@@ -85,7 +85,7 @@ class DaysConfig(dg.Config):
     dry_run: bool = DRY_RUN
 
     def applied(self, options: LoadOptions) -> LoadOptions:
-        """Returns a table's options with those of the run; a reload takes its whole range at once."""
+        """Returns a table's options with those of this configuration; a reload has no limit of records per run."""
         return replace(
             options,
             max_records_per_run=None,
@@ -101,7 +101,7 @@ class BackfillConfig(RepairConfig, DaysConfig):
     from_offset: int | None = FROM_OFFSET
 
     def selection(self) -> Selection:
-        """Returns the part of the topic."""
+        """Returns the part of the topic to load: from `from_offset` up to where the table begins."""
         return Selection(partitions=_partitions(self.partitions), from_offset=self.from_offset, until_table_begins=True)
 
 
@@ -115,7 +115,7 @@ class ReloadConfig(RepairConfig, DaysConfig):
     until_time: str | None = Field(default=None, description="Up to the first record at or after it: ISO 8601, UTC.")
 
     def selection(self) -> Selection:
-        """Returns the part of the topic; raises InvalidConfigError for a text that is no time."""
+        """Returns the part of the topic to reload; raises InvalidConfigError where a time can't be parsed."""
         return Selection(
             partitions=_partitions(self.partitions),
             from_offset=self.from_offset,
@@ -182,7 +182,7 @@ AT_ONCE = 0
 
 
 def report_mended(context: Context, millrace: MillraceResource, table: DeclaredTable, event: Logged) -> None:
-    """Reports what became of a table, and the results of its checks where it was changed."""
+    """Reports the event of a repaired table; where the table was changed, runs its checks and reports them, too."""
     context.log_event(event)
     if isinstance(event, dg.AssetObservation):
         return
@@ -194,7 +194,7 @@ def report_mended(context: Context, millrace: MillraceResource, table: DeclaredT
 
 
 def repair_jobs(cluster: DeclaredCluster) -> list[dg.JobDefinition]:
-    """Returns the jobs of a cluster, none where no topic becomes a table."""
+    """Returns a cluster's jobs for reload, backfill, replay and erasure; none where no topic becomes a table."""
     if not cluster.loaded:
         return []
     return [_reload_job(cluster), _backfill_job(cluster), _replay_job(cluster), _erase_job(cluster)]
@@ -252,7 +252,7 @@ def _reloaded(
     selection: Selection,
     config: DaysConfig,
 ) -> Iterator[Event]:
-    """Reloads a part of the tables' topics, and yields the events of the assets; a dry run only says what it would."""
+    """Reloads `selection` of each table's topic, and yields the assets' events; a dry run yields previews only."""
     jobs = [
         ReloadJob(
             key=key.to_user_string(),
@@ -269,7 +269,7 @@ def _reloaded(
 
 
 def _logged(event: Event) -> Logged:
-    """Returns an event of an asset as one that a step of a job without assets logs."""
+    """Returns an asset's event in a form that a step of a job without assets can log."""
     if isinstance(event, dg.AssetObservation):
         return event
     assert event.asset_key is not None
@@ -333,7 +333,7 @@ def _mend_each(
     tables: list[DeclaredTable],
     mend: Callable[[DeclaredTable], Logged],
 ) -> None:
-    """Mends each table and logs what was done; at the end raises dg.Failure with the sentences of those that failed."""
+    """Calls `mend` for each table and logs its event; at the end raises dg.Failure with all errors."""
     failed: dict[str, Failed] = {}
     for table in tables:
         try:
@@ -377,7 +377,7 @@ def _event(table: DeclaredTable, location: str, version: int | None, metadata: M
 
 
 def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
-    """Returns the targets of a cluster's tables, none where no topic becomes a table."""
+    """Returns the partitioned assets by which days of tables are reloaded; none where no topic becomes a table."""
     if not cluster.loaded:
         return []
     by_key: Mapping[dg.AssetKey, DeclaredTable] = {table.keys.reload: table for table in cluster.loaded}

@@ -63,7 +63,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     admin_token: str = Field(default="", repr=False)
 
     def create_resource(self, context: dg.InitResourceContext) -> Self:  # noqa: ARG002  Dagster's interface
-        """Returns the resource as steps and ticks see it, with what the environment has for empty fields."""
+        """Returns the resource with its empty fields filled from the environment."""
         return self.model_copy(update=named_by_environment(self, VARIABLES))
 
     def cluster(self) -> Cluster:
@@ -96,7 +96,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
 
 def named_by_environment(resource: object, variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns, for the fields of a resource that are empty, what their variables have; "" for one that is not set."""
+    """Returns, for each empty field of a resource, the value of its variable; "" where that is not set."""
     return {field: os.environ.get(name, "") for field, name in variables.items() if not getattr(resource, field)}
 
 
@@ -105,7 +105,7 @@ class HasResources(Protocol):
 
     @property
     def resources(self) -> object:
-        """The resources that it requires, by name."""
+        """The resources that the definition requires, by name."""
         ...
 
 

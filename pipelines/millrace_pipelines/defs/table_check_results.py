@@ -48,7 +48,7 @@ def check_result(
     metadata: Mapping[str, dg.MetadataValue],
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
 ) -> dg.AssetCheckResult:
-    """Returns a result whose description is a sentence."""
+    """Returns the result of a check of a table; `says` is its description, a sentence."""
     return dg.AssetCheckResult(
         passed=passed,
         check_name=check.value,
@@ -144,7 +144,7 @@ def _files_say(stored: Stored) -> str:
 
 
 class Skipped(NamedTuple):
-    """How many ranges a table goes on without, their offsets, and how many of the ranges end at an unknown offset."""
+    """The number of skipped ranges of a table, their offsets, and the ranges whose end is unknown."""
 
     ranges: int = 0
     offsets: int = 0
@@ -162,7 +162,7 @@ def read_skipped(location: str, fs: FileSystem) -> Skipped:
 
 
 def skipped_offsets(skipped: Skipped, *, allowed: int = 0) -> dg.AssetCheckResult:
-    """Returns a warning where more offsets were skipped than are allowed; an unknown number counts as one."""
+    """Returns a warning where more offsets were skipped than `allowed`; a range of unknown length counts as one."""
     offsets = skipped.offsets + skipped.unknown
     unknown = f", of which {skipped.unknown} end at an unknown offset" if skipped.unknown else ""
     return check_result(
@@ -183,7 +183,7 @@ def skipped_offsets(skipped: Skipped, *, allowed: int = 0) -> dg.AssetCheckResul
 
 
 class LetterCounts(NamedTuple):
-    """Rows and dead letters of the newest load, and of the table: there, letters that no replay made rows of."""
+    """Rows and dead letters of the newest load; the table's rows, and its dead letters that no replay made rows of."""
 
     load_rows: int
     load_letters: int
@@ -192,7 +192,7 @@ class LetterCounts(NamedTuple):
 
 
 def count_letters(table: Table, fs: FileSystem) -> LetterCounts:
-    """Counts by the tables' logs; raises WarehouseError where one can't be read."""
+    """Counts rows and dead letters from the logs of the tables; raises WarehouseError where one can't be read."""
     load = newest_load(table)
     return LetterCounts(
         load_rows=0 if load is None else load.rows,
@@ -240,7 +240,7 @@ class Newest(NamedTuple):
 
 
 def newest_of(table: Table) -> Newest:
-    """Returns the newest load and record by the table's log, in which a record's time is that of its producer."""
+    """Returns the times of the newest load and record in the table's log; a record's time is that of its producer."""
     load = newest_load(table)
     actions = table.add_actions()
     record = pc.max(actions.column(NEWEST_RECORD)).as_py() if NEWEST_RECORD in actions.column_names else None
@@ -270,7 +270,7 @@ def freshness(newest: Newest, now_ms: int, *, max_load_age: timedelta | None = N
 
 
 def _age_s(time_ms: int | None, now_ms: int) -> int | None:
-    """Returns the age of a moment in seconds; 0 for one that a producer's clock put into the future."""
+    """Returns the age of a time in seconds, None where the time is None; 0 where a producer's clock was ahead."""
     return None if time_ms is None else max(0, now_ms - time_ms) // 1000
 
 
@@ -283,7 +283,7 @@ def lag(by_partition: Mapping[int, int] | None, *, max_lag: int | None = None) -
     """Returns a warning where the table lacks more records than are allowed; without a bound it passes.
 
     Args:
-        by_partition: What the table lacks of each partition; None where the topic is gone or was created again, which
+        by_partition: The lag in offsets by partition; None where the topic is gone or was created again, which
             fails the check.
         max_lag: How many records the table may lack in all.
     """

@@ -55,15 +55,15 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTable:
-    """A table as its checks see it.
+    """What the checks of a table need to know of it.
 
     Attributes:
         location: The table's location.
         bootstrap: HOST:PORT of a broker of its topic's cluster.
-        client_config: The file that secures the connection to it.
+        client_config: The file with Kafka's client properties of security for that connection, or env:NAME.
         schema_file: The path of its declared schema, None where it has none.
         declared: What is declared of the table, such as its bounds.
-        asset_key: The table's asset, where results are told apart by it.
+        asset_key: The key of the table's asset.
     """
 
     location: str
@@ -75,7 +75,7 @@ class CheckedTable:
 
 
 def check_specs(asset: dg.AssetKey, blocking: Collection[Check] = ()) -> list[dg.AssetCheckSpec]:
-    """Returns the declarations of all checks of a table's asset, some of which assets downstream wait for."""
+    """Returns the specifications of all checks of a table's asset; those in `blocking` hold assets downstream back."""
     return [
         dg.AssetCheckSpec(check.value, asset=asset, description=description, blocking=check in blocking)
         for check, description in DESCRIPTIONS.items()
@@ -85,7 +85,7 @@ def check_specs(asset: dg.AssetKey, blocking: Collection[Check] = ()) -> list[dg
 def evaluate(
     checked: CheckedTable, checks: Iterable[Check], now_ms: int, fs: FileSystem
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yields the result of each check, in their order.
+    """Yields the result of each of the given checks, in the given order.
 
     Raises:
         ClientError: The cluster can't be asked.
@@ -137,7 +137,7 @@ EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCh
 
 
 def table_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
-    """Returns the checks of all tables, in a step for each: Dagster's time grows with the square of a step's checks."""
+    """Returns the checks of all tables, a step for each: Dagster's time grows with the square of a step's checks."""
     return [_checks_of_table(cluster.name, table) for table in cluster.loaded]
 
 
@@ -149,7 +149,7 @@ def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefini
         required_resource_keys={cluster},
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        """Makes the selected checks of a table."""
+        """Runs those checks of a table that the run selects."""
         selected = {key.name for key in context.selected_asset_check_keys}
         wanted = [check for check in Check if check.value in selected]
         with failures_in_words():
@@ -162,7 +162,7 @@ def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefini
 def report_checks(
     context: dg.AssetExecutionContext, millrace: MillraceResource, tables: Iterable[DeclaredTable]
 ) -> None:
-    """Makes the checks that follow a load, and reports them without a step.
+    """Runs the checks that follow a load, and reports the results to the instance as events that belong to no step.
 
     Dagster skips the steps of checks where the step of the loads has failed, also those of tables that were loaded.
     """
@@ -175,7 +175,7 @@ def report_checks(
 def newest_materialization(
     instance: dg.DagsterInstance, asset_key: dg.AssetKey
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
-    """Returns the materialization that a check made now belongs to.
+    """Returns the asset's newest materialization, for a check made now to refer to; None where there is none.
 
     Without it, Dagster compares times, which SQLite keeps in whole seconds: a check made in the same second as the
     materialization would count as older.
@@ -193,9 +193,9 @@ def check_evaluations(
     checks: Iterable[Check],
     target: AssetCheckEvaluationTargetMaterializationData | None = None,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Makes checks of a table and yields their results as events; raises what `evaluate` raises.
+    """Runs the given checks of a table and yields their results as Dagster events; raises what `evaluate` raises.
 
-    Without `target` they belong to the materialization of the same run.
+    `target` is the materialization that they refer to; None for that of the same run.
     """
     for result in evaluate(checked_table(table, millrace), checks, CLOCK.now_ms(), DISK):
         yield dg.AssetCheckEvaluation(
@@ -211,7 +211,7 @@ def check_evaluations(
 
 
 def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTable:
-    """Returns a table as its checks see it, with the bounds that it declares."""
+    """Returns what the checks of a declared table need to know of it."""
     return CheckedTable(
         location=millrace.table_dir(table.location or table.topic),
         bootstrap=millrace.bootstrap,
@@ -223,7 +223,7 @@ def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTa
 
 
 def checks_of(tables: Iterable[DeclaredTable], *checks: Check) -> dg.AssetSelection:
-    """Returns the selection of some checks of tables."""
+    """Returns Dagster's selection of the given checks of the given tables."""
     return dg.AssetSelection.checks(
         *(dg.AssetCheckKey(table.keys.table, check.value) for table in tables for check in checks)
     )

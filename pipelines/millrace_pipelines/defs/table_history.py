@@ -36,14 +36,14 @@ CLOCK_DIFFERENCE_S = 300.0
 
 
 class Position(NamedTuple):
-    """Which table was looked at, and up to which version."""
+    """The id of the table that was looked at, and its version up to which commits are reported."""
 
     table_id: str
     version: int
 
 
 class TableAsset(NamedTuple):
-    """A table, and the asset that stands for it.
+    """A table, or a table of dead letters, and the asset that stands for it.
 
     Attributes:
         location: The table's location.
@@ -57,18 +57,18 @@ class TableAsset(NamedTuple):
 
 
 class InstanceRuns:
-    """What an instance knows of its runs and of what they reported."""
+    """What a Dagster instance knows of runs, and of the commits that materializations have reported."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
     def is_running(self, run_id: str) -> bool:
-        """Returns whether a run has not ended; one that the instance does not know has."""
+        """Returns whether a run has not ended yet; False for a run that the instance does not know."""
         run = self._instance.get_run_by_id(run_id)
         return run is not None and not run.is_finished
 
     def known_versions(self, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
-        """Returns the versions whose commits materializations name, among those stored at or after a time.
+        """Returns the versions of a table that materializations since `after_ms` (ms since 1970) have reported.
 
         The clocks of the process that committed and of the instance may differ by CLOCK_DIFFERENCE_S.
         """
@@ -87,7 +87,7 @@ class InstanceRuns:
 
 
 class Look(NamedTuple):
-    """What a look at all tables gave: the events, where the next one begins, and why tables could not be read."""
+    """The result of one look: events to report, positions for the next look, and errors by unreadable table."""
 
     events: list[dg.AssetMaterialization]
     positions: dict[str, Position]
@@ -95,9 +95,9 @@ class Look(NamedTuple):
 
 
 def look(runs: InstanceRuns, assets: Iterable[TableAsset], positions: Mapping[str, Position], fs: FileSystem) -> Look:
-    """Looks at tables in their order until there are EVENTS_AT_ONCE events; the next look takes the others.
+    """Looks at tables in their order until there are EVENTS_AT_ONCE events; the rest is left to the next look.
 
-    A table that is not there, or can't be read, keeps its position; the positions of other tables are dropped.
+    A table that is not there, or can't be read, keeps its position; positions of tables not in `assets` are dropped.
     """
     assets = list(assets)
     locations = {asset.location for asset in assets}
@@ -135,14 +135,14 @@ def _look_at(
 
 
 def settled(runs: InstanceRuns, commits: Iterable[TableCommit]) -> list[TableCommit]:
-    """Returns the commits before the first one that a run may still report; such a commit names its run."""
+    """Returns the commits up to the first one whose Dagster run has not ended, since that run may still report it."""
     return list(takewhile(lambda commit: commit.run_id is None or not runs.is_running(commit.run_id), commits))
 
 
 def materializations(
     asset: TableAsset, table: Table, commits: list[TableCommit], fs: FileSystem
 ) -> list[dg.AssetMaterialization]:
-    """Returns an event for each commit; the last one shows the table as it is, where no later commit changed it."""
+    """Returns an event for each commit; the last one has, besides, the metadata of the whole table."""
     shown = [commit_metadata(table, commit) for commit in commits]
     if shown:
         shown[-1] = shown[-1] | table_metadata(table, fs, topic=asset.topic) | shown[-1]
@@ -157,7 +157,7 @@ def materializations(
 
 
 def parse_cursor(cursor: str | None) -> dict[str, Position]:
-    """Returns the positions in a cursor, without anything else that it may hold."""
+    """Returns the positions by table that a cursor keeps; anything else in the text is ignored."""
     try:
         found = json.loads(cursor or "{}")
     except ValueError:
@@ -179,7 +179,7 @@ def _position(entry: object) -> Position | None:
 
 
 def _version(record: dg.EventLogRecord, table_id: str) -> int | None:
-    """Returns the version whose commit a materialization names, None for one of another table or of no commit."""
+    """Returns the version of the table `table_id` that a materialization reports; None where it reports none of it."""
     metadata = record.asset_materialization.metadata if record.asset_materialization is not None else {}
     version, of_table = metadata.get(COMMITTED_VERSION), metadata.get(TABLE_ID)
     is_mine = of_table is not None and of_table.value == table_id

@@ -191,7 +191,7 @@ def _description(name: str, payload: PayloadSchema | None) -> str | None:
 
 
 def _source(name: str, event_time: EventTime | None) -> str:
-    """Returns the part of a record that a column is made of."""
+    """Returns the name of what a column is made of: a column of the envelope (the record itself), or `value.FIELD`."""
     if event_time is not None and _is_partition_column(name, event_time):
         name = event_time.column
     return name if name in ENVELOPE_COLUMNS else f"{VALUE}.{name}"
@@ -202,7 +202,7 @@ def _is_partition_column(name: str, event_time: EventTime | None) -> bool:
 
 
 def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
-    """Returns what is shown of a table of rows or of dead letters.
+    """Returns Dagster's metadata of a table of rows or of dead letters.
 
     It costs about the same however many rows the table has: the log says how many there are, and ten rows are read.
 
@@ -241,7 +241,7 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
 
 
 def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
-    """Returns what is shown of the commit of a version, and then of the table as it is.
+    """Returns the metadata of the commit that made a version, followed by that of the table as it is now.
 
     Dagster keeps the order. Raises what `table_metadata` raises.
     """
@@ -252,7 +252,7 @@ def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.As
 
 
 def commit_metadata(table: Table, commit: TableCommit) -> Metadata:
-    """Returns what is shown of one commit of a table; of a table of dead letters, its rows are the dead letters."""
+    """Returns the metadata of one commit of a table; in a table of dead letters, its rows are the dead letters."""
     rows = {"rows": commit.rows, "dead letters": commit.dead_letters}
     if _has_dead_letters(table):
         rows = {"rows": commit.dead_letters}
@@ -277,12 +277,12 @@ def rows_of(table: Table) -> int:
 
 
 def total(table: Table, column: str) -> int:
-    """Returns the sum over all files of a number that the log has for each; 0 where it has none."""
+    """Returns the sum of a numeric column of the log's add actions over all files; 0 where the log has none."""
     return _sum(table.add_actions().column(column).to_pylist())
 
 
 def waiting_letters(dead_letters: Table | None) -> int:
-    """Returns how many dead letters no replay has made rows of, by the log: those whose column `replay` is null."""
+    """Returns how many dead letters no replay has made rows of, from the log: those whose column `replay` is null."""
     if dead_letters is None:
         return 0
     actions = dead_letters.add_actions()
@@ -308,7 +308,7 @@ Asset = dg.AssetsDefinition | dg.AssetSpec
 
 
 def linked(assets: Sequence[Asset]) -> list[Asset]:
-    """Returns the assets with links to the functions that make them; one that is made elsewhere gets none."""
+    """Returns the assets with links to their functions in the source; an asset without a function here gets none."""
     with warnings.catch_warnings():  # links are in beta: their fields are few, and a change would fail the tests
         warnings.simplefilter("ignore", dg.BetaWarning)
         return cast("list[Asset]", list(dg.with_source_code_references(assets)))

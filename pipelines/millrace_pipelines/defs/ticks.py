@@ -25,7 +25,7 @@ UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED
 
 @contextmanager
 def failing_in_words() -> Iterator[None]:
-    """Makes an error of Millrace the failure of a tick, as its sentence alone.
+    """Turns an error of Millrace inside the context into a failure of the tick that shows the error's sentence alone.
 
     For any other exception Dagster shows the traceback, with its own frames. DagsterUserCodeProcessError is for an
     error of which another process has sent the text, and Dagster shows that text alone.
@@ -46,7 +46,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def pack_cursor(value: Json) -> str:
-    """Returns the text of a cursor."""
+    """Returns a JSON value as the text of a sensor's cursor, which `unpack_cursor` reads back."""
     return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode())).decode()
 
 

@@ -24,7 +24,7 @@ CHECKS_AT_ONCE = 20
 
 
 class Difference(NamedTuple):
-    """A setting of a topic that is not as declared; `there` is None for one that the cluster does not know."""
+    """A setting of a topic that is not as declared; `there` is its present value, None where the cluster has none."""
 
     setting: str
     declared: str
@@ -39,14 +39,14 @@ def declared_settings(declared: TableDeclaration) -> dict[str, str]:
 
 
 class Creation(NamedTuple):
-    """The topics that were created, and by topic why others were refused."""
+    """The topics that were created, and, by topic, why others could not be."""
 
     created: list[str]
     refused: dict[str, str]
 
 
 def create_missing(cluster: Cluster, tables: Iterable[DeclaredTable], there: Iterable[str]) -> Creation:
-    """Creates the topics that are declared by name and are not there; one that is refused stops no other."""
+    """Creates the topics that are declared by name and missing in the cluster; one that is refused stops no other."""
     known, created, refused = set(there), [], {}
     for table in tables:
         if table.declared.topic is None or table.topic in known:
@@ -64,7 +64,7 @@ def create_missing(cluster: Cluster, tables: Iterable[DeclaredTable], there: Ite
 
 
 def differences(cluster: Cluster, table: DeclaredTable) -> list[Difference]:
-    """Returns how a topic differs from its declaration; raises the errors of `millrace.client`."""
+    """Returns settings, and the number of partitions, that are not as declared; raises errors of `millrace.client`."""
     found: list[Difference] = []
     wanted = table.declared.partitions
     partitions = len(cluster.metadata([table.topic]).topic(table.topic).partitions)
@@ -78,7 +78,7 @@ def differences(cluster: Cluster, table: DeclaredTable) -> list[Difference]:
 
 
 def is_same(declared: str, there: str | None) -> bool:
-    """Returns whether two settings are equal, where numbers such as 0.5 and 0.50 are."""
+    """Returns whether a declared setting equals the cluster's; numbers such as 0.5 and 0.50 are equal."""
     if there is None or declared == there:
         return declared == there
     try:
@@ -92,7 +92,7 @@ def _listed(value: str) -> list[str]:
 
 
 def says(differing: list[Difference], settings: Mapping[str, str]) -> str:
-    """Returns what a comparison found, in a sentence."""
+    """Returns the result of comparing a topic with its declaration, in a sentence."""
     if differing:
         parts = "; ".join(
             f"{one.setting} is {one.there or 'unknown to the cluster'}, declared {one.declared}" for one in differing
@@ -107,7 +107,10 @@ def checked_topics(cluster: DeclaredCluster) -> list[DeclaredTable]:
 
 
 def topic_checks(cluster: DeclaredCluster) -> list[dg.AssetChecksDefinition]:
-    """Returns the check of each of these topics, in few steps; Dagster tells the names of a step's topics apart."""
+    """Returns the check, for each topic with declared partitions or settings, that the cluster has them so.
+
+    Topics share a step as far as Dagster tells their names apart, in which it replaces `.` and `-` by `_`.
+    """
     by_marks: dict[str, list[DeclaredTable]] = {}
     for table in checked_topics(cluster):
         by_marks.setdefault(marks_of(table.topic), []).append(table)
@@ -127,7 +130,7 @@ def _checks(cluster: str, marks: str, topics: Sequence[DeclaredTable]) -> dg.Ass
         required_resource_keys={cluster},
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        """Compares the topics whose checks are selected."""
+        """Compares those topics with their declarations whose checks the run selects."""
         selected = {key.asset_key for key in context.selected_asset_check_keys}
         with failures_in_words(), resource_of(context, cluster).cluster() as client:
             for table in topics:
@@ -140,10 +143,10 @@ def _checks(cluster: str, marks: str, topics: Sequence[DeclaredTable]) -> dg.Ass
 def stale_checks(
     instance: dg.DagsterInstance, topics: Sequence[DeclaredTable], moved: AbstractSet[str]
 ) -> list[DeclaredTable]:
-    """Returns some of the moved topics whose newest check would no longer count once their offsets are reported.
+    """Returns those of the moved topics whose newest check Dagster would ignore once their new offsets are reported.
 
     Dagster lets a check count for what was reported after it only where both were reported by the same run, or both by
-    none. They are at most CHECKS_AT_ONCE.
+    none. At most CHECKS_AT_ONCE topics are returned.
     """
     keys = {dg.AssetCheckKey(table.keys.topic, AS_DECLARED): table for table in topics if table.topic in moved}
     known = instance.event_log_storage.get_latest_asset_check_execution_by_key([*keys])
@@ -151,7 +154,7 @@ def stale_checks(
 
 
 def check_evaluations(cluster: Cluster, topics: Iterable[DeclaredTable]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yields the results of checks without a run; one that can't be made now is left to the next look."""
+    """Compares topics with their declarations and yields results without a run; logs topics that can't be read."""
     for table in topics:
         try:
             result = _result(cluster, table)
@@ -169,7 +172,7 @@ def check_evaluations(cluster: Cluster, topics: Iterable[DeclaredTable]) -> Iter
 
 
 def topics_as_declared(topics: Sequence[DeclaredTable]) -> dg.AssetSelection:
-    """Returns the selection of these checks."""
+    """Returns Dagster's selection of these topics' checks."""
     return dg.AssetSelection.checks(*(dg.AssetCheckKey(table.keys.topic, AS_DECLARED) for table in topics))
 
 

@@ -52,7 +52,10 @@ DIGEST_BYTES = 4  # one change in four billion goes unseen until the topic moves
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """A topic's partitions at one moment; they end where a reader of the look's isolation level ends."""
+    """A topic's id and the log offsets of its partitions, as they were at one look.
+
+    A log's end is the end for readers of the isolation level that the look was made with.
+    """
 
     topic: str
     topic_id: str
@@ -69,20 +72,20 @@ class TopicOffsets:
         return f"{self.topic_id}/{sum(log.log_end for log in self.partitions.values())}"
 
     def lag(self, next_offsets: Mapping[int, int]) -> int:
-        """Returns how many readable offsets lie at or after those that a table expects next."""
+        """Returns how many readable offsets lie at or after those that a table expects next, given by partition."""
         return sum(
             max(0, log.end_offset - max(next_offsets.get(partition, 0), log.start_offset))
             for partition, log in self.partitions.items()
         )
 
     def is_ahead_of(self, next_offsets: Mapping[int, int]) -> bool:
-        """Returns whether any log goes on after the offset that a table expects next, be it with deleted offsets."""
+        """Returns whether any log ends after the offset that a table expects next, even if no record is left there."""
         return any(
             log.end_offset > next_offsets.get(partition, log.start_offset) for partition, log in self.partitions.items()
         )
 
     def is_behind(self, next_offsets: Mapping[int, int]) -> bool:
-        """Returns whether any log ends below the offset that a table expects next, or is gone."""
+        """Returns whether any log ends below the offset that a table expects next, or any partition is gone."""
         return any(
             partition not in self.partitions or self.partitions[partition].log_end < next_offset
             for partition, next_offset in next_offsets.items()
@@ -102,14 +105,17 @@ class TopicOffsets:
 
 
 class Look(NamedTuple):
-    """What a look at all topics found, by name: the offsets of each topic, or the sentence why they can't be told."""
+    """What one look found, by topic: the offsets, or the sentence that says why they can't be read."""
 
     topics: Mapping[str, TopicOffsets]
     failed: Mapping[str, str]
 
 
 def read_topic_offsets(cluster: Cluster, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Look:
-    """Returns the offsets of each topic that is not internal; raises ClientError where no broker answers."""
+    """Returns the offsets of each topic that is not internal; raises ClientError where no broker answers.
+
+    An open transaction's records are left out where `isolation` is READ_COMMITTED.
+    """
     metadata = cluster.metadata(None)
     topics = {name: topic for name, topic in sorted(metadata.topics.items()) if name not in INTERNAL_TOPICS}
     partitions = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
@@ -137,14 +143,14 @@ def _topic_offsets(topic: TopicMetadata, logs: Mapping[tuple[str, int], LogOffse
 
 
 class Seen(NamedTuple):
-    """What the cursor keeps: a digest of each topic's version, and the known topics that the last look lacked."""
+    """What the cursor keeps: a hash of each topic's `version`, and known topics that the last look did not find."""
 
     digests: Mapping[str, str]
     missing: frozenset[str]
 
 
 class TopicChanges(NamedTuple):
-    """The topics that are new, gone, or have moved, in the order of their names, and what the next look compares."""
+    """Topics that are new, gone, or have new records since the last look, and what the cursor is to keep."""
 
     added: list[str]
     gone: list[str]
@@ -153,7 +159,7 @@ class TopicChanges(NamedTuple):
 
 
 def topic_changes(seen: Seen, look: Look, known: Iterable[str]) -> TopicChanges:
-    """Returns what changed; `known` are the topics that were added and not removed since."""
+    """Compares a look with the cursor, and returns the changes; `known` are the topics in the component's state."""
     known = set(known)
     missing = known - (look.topics.keys() | look.failed.keys()) | known & INTERNAL_TOPICS
     gone = missing & seen.missing
@@ -170,7 +176,7 @@ def topic_changes(seen: Seen, look: Look, known: Iterable[str]) -> TopicChanges:
 
 
 def digest(topic: TopicOffsets) -> str:
-    """Returns a short text that changes with the topic's version."""
+    """Returns a short hash of a topic's `version`."""
     return blake2b(topic.version.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
@@ -180,7 +186,7 @@ def cursor_of(seen: Seen) -> str:
 
 
 def seen_by(cursor: str | None) -> Seen:
-    """Returns what a cursor keeps: nothing where it has another form, after which each topic is reported once more."""
+    """Returns what a cursor keeps; nothing for any other text, and then each topic is reported once more."""
     match unpack_cursor(cursor):
         case {"digests": dict(digests), "missing": list(missing)}:
             known = {name: old for name, old in digests.items() if isinstance(old, str)}
@@ -190,9 +196,9 @@ def seen_by(cursor: str | None) -> Seen:
 
 
 def materializations(topics: Iterable[TopicOffsets], keys: Mapping[str, dg.AssetKey]) -> list[dg.AssetMaterialization]:
-    """Returns an event with the offsets of each topic that has an asset.
+    """Returns a materialization with the offsets of each topic that has an asset.
 
-    It has no data version: ledgers alone say what tables lack.
+    It has no data version: what a table lacks is told by its ledger alone.
 
     Args:
         topics: What the look found.
@@ -223,9 +229,9 @@ LOCATION = "millrace"
 
 
 def update_state(path: Path, added: Iterable[str], gone: Iterable[str], environment: Environment) -> State:
-    """Adds topics to the state, removes those that are gone, notes the environment, and returns the state.
+    """Changes the topics and the environment in the component's state file, and returns the new state.
 
-    Raises PlatformError where it can't be written.
+    Raises PlatformError where the file can't be written.
     """
     before = read_state(path)
     after = State((before.topics | frozenset(added)) - frozenset(gone), environment)
@@ -261,7 +267,7 @@ def reload_definitions(url: str, location: str) -> None:
 
 
 def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
-    """Returns the sensor, which runs by default.
+    """Returns the sensor that creates, adds and removes topics and reports their offsets; it runs by default.
 
     Args:
         cluster: The cluster as it is defined now.
@@ -277,7 +283,7 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
         "definitions again for new topics and for those that two looks in a row lack.",
     )
     def topics(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Compares the cluster with the last look, and its topics with those that the definitions know."""
+        """Compares the cluster's topics with the last look and with the definitions, and reports what changed."""
         millrace = resource_of(context, cluster.name)
         with failing_in_words(), millrace.cluster() as client:
             look = read_topic_offsets(client)
@@ -302,7 +308,7 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
 
 
 def _told(context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrace: MillraceResource, now: State) -> str:
-    """Has the definitions loaded again where they are of another state than there is now; returns what to say."""
+    """Has Dagster reload the definitions where they lack the state `now`; returns the end of the tick's summary."""
     if now == State(cluster.known_topics, cluster.environment):
         return ""
     if not millrace.dagster_url:

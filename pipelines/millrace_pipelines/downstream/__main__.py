@@ -19,7 +19,7 @@ from millrace_pipelines.downstream.workers import Assignment, Line
 
 
 def work(assignment: Assignment, report_fd: int) -> int:
-    """Does what is assigned, and returns the exit status."""
+    """Runs a worker: consumes the job's topic, reports in lines of JSON to `report_fd`, and returns the exit status."""
 
     def tell(line: Line) -> None:
         os.write(report_fd, (json.dumps(line) + "\n").encode())
@@ -39,7 +39,7 @@ def work(assignment: Assignment, report_fd: int) -> int:
 
 
 def main() -> None:
-    """Keeps stdout for the report, and works."""
+    """Keeps stdout for the report alone, by printing all else to stderr, and runs the worker that argv[1] describes."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     report_fd = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

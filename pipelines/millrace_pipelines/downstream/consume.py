@@ -55,11 +55,11 @@ CONNECTION_TIMEOUT_MS = 30_000
 def check_log(
     job: MicroBatchJob, next_offsets: Mapping[int, int], log: Mapping[int, LogOffsets], *, accept_lost_offsets: bool
 ) -> list[ProcessedRange]:
-    """Returns the offsets that retention deleted before the output had them, if that is accepted.
+    """Returns the ranges that retention deleted before the output had processed them, if `accept_lost_offsets`.
 
     Raises:
-        OffsetsLostError: There are such offsets, and that is not accepted.
-        LogTruncatedError: A log ends below what the output has.
+        OffsetsLostError: There are such ranges, and `accept_lost_offsets` is not set.
+        LogTruncatedError: A log ends below the offsets that the output has processed.
     """
     for partition, offset in next_offsets.items():
         if offset > log[partition].log_end:
@@ -84,9 +84,9 @@ def check_log(
 def is_without_records(
     brokers: Brokers, topic: str, partition: int, from_offset: int, until_offset: int, *, accept_lost_offsets: bool
 ) -> bool:
-    """Returns whether the log has no record in a range, only transaction markers and what is aborted or compacted.
+    """Returns whether a range has no record: only transaction markers, aborted records and offsets that are compacted.
 
-    What is lost in damaged batches is no record, either, where that is accepted.
+    With `accept_lost_offsets`, records that are lost in damaged batches don't count.
 
     Raises:
         RecordError: Batches can't be read, or a log that is not compacted has lost some of the offsets, and that is not
@@ -111,7 +111,7 @@ def is_without_records(
 def _first_answer(
     brokers: Brokers, topic: str, partition: int, part: Interval, accept_lost_offsets: bool
 ) -> tuple[bool, int]:
-    """Returns whether an answer has records of a range, and how far the answer goes."""
+    """Fetches once from the beginning of `part`; returns whether a record lies in it, and the offset reached."""
     next_offset = part.from_offset
     for batch in brokers.batches(topic, partition, next_offset, accept_missing_offsets=accept_lost_offsets):
         if any(record.offset in range(*part) for record in batch.records()):
@@ -145,7 +145,7 @@ class RunOptions:
     client_config: str | None = None
 
     def source(self, job: MicroBatchJob) -> TopicSource:
-        """Returns the job's topic as readers take it."""
+        """Returns how the job's topic is read."""
         return TopicSource(self.bootstrap, job.topic, job.isolation, SecuritySource(self.client_config))
 
 
@@ -196,7 +196,7 @@ def consume(
 
 @again_when_stale
 def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Clock) -> tuple[Output, dict[int, int]]:
-    """Returns the output, with a first offset for each partition, and the topic's end; raises what `consume` raises."""
+    """Returns the output, prepared for all partitions, and the topic's ends; raises what `consume` raises."""
     source = options.source(job)
     description = describe_topic(source)
     log = log_offsets(source, description.partitions)
@@ -211,7 +211,7 @@ def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Cloc
 
 @dataclass
 class _Worker:
-    """A member of the group, for one run."""
+    """A member of the consumer group, which takes, processes and commits records until the targets are reached."""
 
     job: MicroBatchJob
     options: RunOptions
@@ -247,7 +247,7 @@ class _Worker:
                     return not missing
 
     def _take(self, stream: ConsumerStream) -> bool:
-        """Takes records until the batch is full or none comes; returns whether none came."""
+        """Adds records to the batch until it is full or none arrives; returns whether none arrived."""
         try:
             for message in stream:
                 now_ms = self.clock.monotonic_ms()
@@ -267,12 +267,12 @@ class _Worker:
         self._pending.clear()
 
     def _missing(self) -> dict[int, int]:
-        """Returns the output's next offsets of the partitions that have not reached their targets."""
+        """Returns, for each partition that has not reached its target, the output's next offset."""
         offsets = self.output.next_offsets(self.targets)
         return {one: offsets.get(one, 0) for one, target in self.targets.items() if offsets.get(one, 0) < target}
 
     def _pass_over_markers(self, connector: ConsumerConnector, missing: Mapping[int, int]) -> dict[int, int]:
-        """Advances past the ends of owned partitions that have no record for the job; returns what is still missing."""
+        """Advances owned partitions past a rest that has no records, such as markers; returns what is missing."""
         owned = {partition.number for partition in connector.owned_partitions()}
         topic, targets, accept = self.job.topic, self.targets, self.options.accept_lost_offsets
         ranges = [
@@ -288,7 +288,7 @@ class _Worker:
         return self._missing()
 
     def _positions(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Returns where partitions begin; the connector asks once they are this worker's."""
+        """Returns the offsets from which to read these partitions; called once this worker owns them."""
         claimed = {one.number: one for one in partitions}
         return {claimed[number]: offset for number, offset in self.output.positions(claimed).items()}
 
@@ -311,7 +311,7 @@ class _Worker:
 
 
 def _follow(connector: ConsumerConnector) -> None:
-    """Commits the group's offsets, which nothing is read from: an error only leaves them behind."""
+    """Commits the group's offsets for tools to show; an error is only logged, since no job reads them."""
     try:
         connector.commit_offsets()
     except MillraceError as error:

@@ -45,7 +45,7 @@ class WorkersFailedError(WarehouseError, retriable=True):
 
 
 class Form(StrEnum):
-    """Which form the rows of an output have."""
+    """What `process` returns: the whole new state of a partition, or rows that are appended."""
 
     STATE = "state"
     APPEND = "append"
@@ -53,17 +53,17 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchJob:
-    """A job, whose batches end at the first bound that they reach.
+    """A downstream job: a function with its topic; a batch ends at the first of its bounds that is reached.
 
     Attributes:
         name: Names the output's folder, the group and Dagster's asset.
         topic: The topic whose records it takes.
         schema: The columns of the rows that `process` returns.
-        process: The function; it may be called again with records that were not committed, and must do nothing else.
+        process: The function; it may be called again with the same records, so it must have no side effects.
         form: Whether the output is a state or appended rows.
         max_records: The records of a batch.
-        max_bytes: The bytes of its keys and values.
-        max_wait_ms: How long its first record waits for the commit.
+        max_bytes: The bytes of a batch's keys and values.
+        max_wait_ms: How long the first record of a batch may wait for the commit.
         isolation: Whether records of open and aborted transactions are taken.
     """
 
@@ -83,9 +83,9 @@ class MicroBatchJob:
         return f"{self.process.__module__}:{self.process.__qualname__}"
 
     def rows_of(self, partition: int, before: pa.Table, messages: Sequence[Message]) -> pa.Table:
-        """Returns what `process` makes of a partition's records.
+        """Calls `process` with a partition's rows so far and its new records, and returns the rows that it returns.
 
-        Raises JobError where it fails or its columns are others.
+        Raises JobError where the function fails, or returns other columns than `schema`.
         """
         batch = f"{self.name}: {self.topic}-{partition}, offsets {messages[0].offset} to {messages[-1].offset}"
         try:
@@ -99,7 +99,7 @@ class MicroBatchJob:
 
 
 def columns_text(schema: pa.Schema) -> str:
-    """Returns the columns with their types, as messages name them."""
+    """Returns a schema as text for messages: each column's name and type."""
     return ", ".join(f"{column.name}: {column.type}" for column in schema)
 
 
@@ -160,13 +160,13 @@ class Pending:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets the batch, so that the next one can begin."""
+        """Removes all records from the batch, so that the next one can begin."""
         self._messages: dict[int, list[Message]] = {}
         self._records = self._bytes = 0
         self._began_ms: int | None = None
 
     def add(self, message: Message, now_ms: int) -> None:
-        """Adds a record. Where its offset does not follow the partition's waiting records, these are dropped first."""
+        """Adds a record; where its offset is not above the last one's, the partition's waiting records are dropped."""
         waiting = self._messages.setdefault(message.partition, [])
         if waiting and message.offset <= waiting[-1].offset:
             self._drop(message.partition)
@@ -186,7 +186,7 @@ class Pending:
 
     @property
     def messages(self) -> Mapping[int, list[Message]]:
-        """The records of each partition, in the order of their offsets."""
+        """The records of the batch by partition, in the order of their offsets."""
         return self._messages
 
     def _drop(self, partition: int) -> None:
@@ -196,7 +196,7 @@ class Pending:
 
 
 def from_offset(messages: list[Message], offset: int) -> list[Message]:
-    """Returns the records from an offset on; they ascend."""
+    """Returns the records at or after an offset; `messages` are in the order of their offsets."""
     if not messages or messages[0].offset >= offset:
         return messages
     return [message for message in messages if message.offset >= offset]

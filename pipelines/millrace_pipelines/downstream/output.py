@@ -57,7 +57,7 @@ again_when_stale = retry(
 
 
 class ProcessedRange(NamedTuple):
-    """Offsets of a partition that a commit processed, `until_offset` not included, and the records among them."""
+    """A range of one partition that a commit processed, `until_offset` not included, and its number of records."""
 
     partition: int
     from_offset: int
@@ -67,14 +67,14 @@ class ProcessedRange(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a commit did; `version` is None where others had processed all of it."""
+    """The version and ranges of a commit; `version` is None where other processes had processed all of them."""
 
     version: int | None
     ranges: tuple[ProcessedRange, ...]
 
 
 class Output:
-    """A job's table, for one topic id; each call looks at the newest version. Thread-safe.
+    """A job's output table, for the topic with one id; each call reads the newest version. Thread-safe.
 
     Raises:
         WarehouseError: The table can't be read or written.
@@ -90,9 +90,9 @@ class Output:
 
     @again_when_stale
     def prepare(self, log: Mapping[int, LogOffsets]) -> None:
-        """Creates the table where there is none, and gives each new partition its first offset.
+        """Creates the output table if it is missing, and gives each new partition its first offset.
 
-        That is where its log starts, or 0 if other partitions have an offset, as it was added later then.
+        That is where the log starts, or 0 if other partitions have an offset, as it was added later then.
 
         Raises:
             JobError: The table is another job's, or of other columns.
@@ -123,7 +123,7 @@ class Output:
 
     @again_when_stale
     def positions(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Returns the next offset of each of these partitions, which is 0 for one that was added since `prepare`."""
+        """Returns these partitions' next offsets in the output; one that was added since `prepare` begins at 0."""
         table = Table.load_to_write(self.location, self._fs, self._clock)
         known = self._next_offsets(table, partitions)
         added = dict.fromkeys(set(partitions) - known.keys(), 0)
@@ -131,16 +131,16 @@ class Output:
         return {**known, **added}
 
     def check_topic(self, topic_id: str) -> None:
-        """Raises TopicRecreatedError where the topic's id, asked after its records were taken, is another one now."""
+        """Raises TopicRecreatedError unless `topic_id`, asked for after records were taken, is still the output's."""
         if topic_id != self._topic_id:
             raise self._recreated(topic_id, self._topic_id)
 
     def next_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Returns the next offset of each of these partitions that has one."""
+        """Returns the next offset of each of these partitions for which the output has one."""
         return self._next_offsets(Table.load(self.location, self._fs), partitions)
 
     def commit(self, messages: Mapping[int, list[Message]]) -> Committed:
-        """Processes what the output lacks of the records, and commits it.
+        """Processes those of the records that the output lacks, and commits rows and offsets in one commit.
 
         Args:
             messages: By partition, all records from an offset on that the output has reached, in the order of their
@@ -148,7 +148,7 @@ class Output:
 
         Raises:
             JobError: The job's function failed.
-            StaleLedgerError: Others commit all the time.
+            StaleLedgerError: Other processes committed first at every attempt.
         """
         return self._commit(_Batch(self._job, messages))
 
@@ -164,9 +164,9 @@ class Output:
         return Committed(rewrite(self.location, self._fs, make, self._access), ranges)
 
     def pass_over(self, ranges: Iterable[ProcessedRange]) -> None:
-        """Advances past offsets without a record for the job.
+        """Commits the ends of ranges without a record as processed; does nothing where there are none.
 
-        Raises StaleLedgerError where another commits these first.
+        Raises StaleLedgerError where another process moves one of these offsets first.
         """
         ranges = tuple(ranges)
         if ranges:
@@ -254,7 +254,7 @@ class Output:
 
 
 class _Batch:
-    """The records of a commit, and what the job's function made of them, for the next attempt."""
+    """The records to commit, with the rows that the job's function returned, so that a retry does not call it again."""
 
     def __init__(self, job: MicroBatchJob, messages: Mapping[int, list[Message]]) -> None:
         self._job = job
@@ -262,7 +262,7 @@ class _Batch:
         self._made: dict[ProcessedRange, pa.Table] = {}
 
     def ranges_after(self, next_offsets: Mapping[int, int]) -> tuple[ProcessedRange, ...]:
-        """Returns what is left to be processed, by the output's offsets."""
+        """Returns a range for each partition with records at or after its next offset in the output."""
         left = {one: from_offset(self.messages[one], offset) for one, offset in next_offsets.items()}
         return tuple(
             ProcessedRange(partition, next_offsets[partition], messages[-1].offset + 1, len(messages))
@@ -271,7 +271,7 @@ class _Batch:
         )
 
     def rows(self, part: ProcessedRange, before: pa.Table) -> pa.Table:
-        """Returns the job's rows; those of the last attempt for the same range, whose rows before are the same, too."""
+        """Returns the rows that the job's function makes of a range; a retry of the same range gets the same rows."""
         if part not in self._made:
             messages = from_offset(self.messages[part.partition], part.from_offset)
             self._made[part] = self._job.rows_of(part.partition, before, messages)
@@ -288,5 +288,5 @@ def _table_schema(job: MicroBatchJob) -> pa.Schema:
 
 
 def _content(job: MicroBatchJob) -> str:
-    """Returns what the table's property says of its rows."""
+    """Returns the text by which the table remembers its job's form and columns, such as `state: count int64`."""
     return f"{job.form}: {columns_text(job.schema)}"

@@ -36,7 +36,7 @@ GRACE_S = 60.0
 
 
 class Assignment(TypedDict):
-    """What a worker is to do; `options` are the fields of `RunOptions`."""
+    """What a worker process is told, as JSON; `options` are the fields of `RunOptions`."""
 
     job: str
     options: dict[str, Any]
@@ -55,13 +55,13 @@ class Line(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What a run did.
+    """The result of one run of a job.
 
     Attributes:
-        offsets: How far each partition came during the run, whichever worker or other run did it.
+        offsets: The range of each partition that was processed meanwhile, by this run's workers or by others.
         records: The records that this run's workers reported as committed; a killed worker may have reported one
             commit less.
-        batches: Their commits.
+        batches: The commits that they reported.
         seconds: How long the run took.
         lag: The offsets that the output lacks at the run's end, of those that the topic had at its beginning.
         workers: The processes that were started.
@@ -129,7 +129,7 @@ def run_workers(
 
 
 def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, int]) -> subprocess.Popen[bytes]:
-    """Starts a worker, which finds the modules that this process finds; its stdout has its lines."""
+    """Starts a worker process with this process's import path; it writes its report, lines of JSON, to its stdout."""
     assignment: Assignment = {
         "job": job.reference,
         "options": asdict(options),
@@ -146,7 +146,7 @@ def records_in(line: Line) -> int:
 
 
 class _Team:
-    """The workers of one run, and what they have said."""
+    """The worker processes of one run, and what they have reported."""
 
     def __init__(
         self, job: MicroBatchJob, options: RunOptions, targets: Mapping[int, int], size: int, on_line: OnLine
@@ -160,7 +160,7 @@ class _Team:
         self._said: queue.Queue[tuple[int, Line | None]] = queue.Queue()
 
     def run(self, timeout_s: float) -> None:
-        """Starts the workers and follows them to their end; kills those that are left after the time."""
+        """Starts the workers and waits for their end; kills those that still run after `timeout_s`."""
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(self.size):
@@ -182,7 +182,7 @@ class _Team:
             deadline.cancel()
 
     def _hear(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Notes what the workers say until the last one has ended."""
+        """Takes in the lines that workers report, until the last worker has ended."""
         left, ended = len(processes), set[int]()
         while left:
             number, line = self._said.get()

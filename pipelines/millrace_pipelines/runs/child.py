@@ -41,7 +41,7 @@ STOPPED_JVM_TIMEOUT_S = 4.0
 
 
 class PipesListener:
-    """Follows a job in Dagster's log: each step, and each change of the tasks done."""
+    """Writes the progress of a job into Dagster's log: each step, and each change in the number of finished tasks."""
 
     def __init__(self, context: PipesContext, key: str) -> None:
         self._log = context.log
@@ -60,7 +60,7 @@ class PipesListener:
 
 
 def main() -> None:
-    """Does the jobs of a Pipes context, and reports each."""
+    """Runs the jobs that the Pipes context brings, and sends a message at each one's beginning and end."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process has inherited
     with open_dagster_pipes() as context, suppress(KeyboardInterrupt), tracing_of(os.environ, SERVICE) as tracing:
         _do_jobs(context, WORK.validate_python(context.extras), tracing)
@@ -77,7 +77,7 @@ def _do_jobs(context: PipesContext, work: Work, tracing: Tracing | None) -> None
 
 
 def outcome_of(job: Job, session: SharedSession, listener: PipesListener, tracing: Tracing | None) -> Message:
-    """Does one job, and returns the message of its outcome; the traceback of an error goes to stderr."""
+    """Runs one job and returns the message with its report or failure; the traceback of an error goes to stderr."""
     try:
         report = do(job, session, listener, tracing)
     except Exception as error:  # noqa: BLE001  one job's failure stops no other
@@ -87,14 +87,14 @@ def outcome_of(job: Job, session: SharedSession, listener: PipesListener, tracin
 
 
 def do(job: Job, session: SharedSession, listener: LoadListener, tracing: Tracing | None = None) -> Report:
-    """Does a job; raises what `load_topic` and `reload_topic` raise."""
+    """Runs a load or a reload and returns its report; raises what `load_topic` and `reload_topic` raise."""
     if isinstance(job, LoadJob):
         return load_topic(job.options, spark=session, listener=listener, tracing=tracing)
     return reload_topic(job.options, job.selection, spark=session, listener=listener)
 
 
 def _failed(error: Exception) -> Failed:
-    """Returns why a job failed; where a dead JVM may be the cause, waits a moment to see whether it has ended."""
+    """Returns an error as a failure; waits a moment to see whether the JVM has ended, where that may be the cause."""
     may_be_spark = isinstance(error, LoadFailedError) or not isinstance(error, MillraceError)
     status = jvm_status(KILLED_JVM_TIMEOUT_S) if may_be_spark else None
     return failure_of(error) if status is None else jvm_ended(status)

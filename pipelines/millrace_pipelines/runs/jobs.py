@@ -38,7 +38,7 @@ PROCESS_ENDED = "ProcessEnded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A job that failed.
+    """Why a job failed.
 
     Attributes:
         sentence: What is wrong, and how to go on.
@@ -54,7 +54,7 @@ class Failed:
 
 
 def failure_of(error: Exception) -> Failed:
-    """Returns what an error says; one that is not Millrace's is named by its class."""
+    """Returns the failure that an error means; an error that is not Millrace's is named by its class."""
     sentence = str(error) if isinstance(error, MillraceError) else f"{type(error).__name__}: {error}"
     option = error.option if isinstance(error, AcceptableError) else None
     if option is not None:
@@ -75,7 +75,7 @@ def unreported(status: int, *, has_begun: bool) -> Failed:
 
 
 def ending(status: int) -> str:
-    """Returns how a process ended, by its exit status or, negative, by the number of a signal."""
+    """Returns how a process ended, in words; `status` is its exit status, or a signal's number negated."""
     if status >= 0:
         return f"ended with exit status {status}"
     if -status == signal.SIGKILL:
@@ -91,11 +91,11 @@ Report: TypeAlias = LoadReport | ReloadReport
 
 @dataclass(frozen=True, kw_only=True)
 class LoadJob:
-    """Appends what the topic has and the table doesn't.
+    """A load: it appends the records that the topic has and the table lacks.
 
     Attributes:
         key: Names the job among those of its run; loads of assets take the asset key as a string.
-        options: What to load where. Jobs share one session, so that `master` and `spark_settings` have no effect.
+        options: What to load where; its `master` and `spark_settings` have no effect, as all jobs share one session.
     """
 
     key: str
@@ -105,7 +105,7 @@ class LoadJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ReloadJob:
-    """Reads a part of the topic again, and replaces what the table has of it.
+    """A reload: it reads a part of the topic again, and replaces the rows that the table has of it.
 
     Attributes:
         key: As for a load.
@@ -139,7 +139,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What the child reports of a job: it has ended if `report` or `failed` is given, else it begins."""
+    """What the child process says of a job: it has ended with a `report` or has `failed`; with neither, it begins."""
 
     key: str
     report: Mapping[str, object] | None = None
@@ -152,11 +152,11 @@ REPORTS: Mapping[str, TypeAdapter[Report]] = {"load": TypeAdapter(LoadReport), "
 
 
 def write_report(job: Job, report: Report) -> Mapping[str, object]:
-    """Returns the report of a job of this kind as JSON."""
+    """Returns a job's report as JSON values, which `read_report` reads back."""
     written: Mapping[str, object] = REPORTS[job.kind].dump_python(report, mode="json")
     return written
 
 
 def read_report(job: Job, written: Mapping[str, object]) -> Report:
-    """Returns the report that a job of this kind wrote."""
+    """Returns the report that `write_report` turned into JSON values for a job of this class."""
     return REPORTS[job.kind].validate_python(written)

@@ -34,7 +34,7 @@ NOT_TOLD = SecuritySource()
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """A topic of a cluster, and how it is read."""
+    """A topic, the cluster that has it, and the isolation and security with which it is read."""
 
     bootstrap: str
     topic: str
@@ -54,11 +54,9 @@ class TopicDescription(NamedTuple):
 
 
 class Brokers:
-    """The brokers of a cluster, connected at the first question: to Spark's workers it travels unconnected.
+    """A client of a cluster, which connects at its first call.
 
-    What secures the connections is read then, where that question is asked: it does not travel.
-
-    As a context manager, it closes its connections at the end.
+    It can be pickled to Spark's workers, where it connects again and reads the files of its security settings there.
 
     Raises:
         UnknownTopicError: The cluster has no such topic.
@@ -81,13 +79,13 @@ class Brokers:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; the next question opens them again."""
+        """Closes the connections; the next call opens them again."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
     def metadata(self, topics: Sequence[str] | None) -> ClusterMetadata:
-        """Returns what the cluster knows of these topics, or of all."""
+        """Returns the metadata of these topics, or of all where `topics` is None."""
         return self._connected().metadata(topics)
 
     def describe(self, topic: str) -> TopicDescription:
@@ -99,7 +97,7 @@ class Brokers:
     def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         """Returns where each partition's log starts and ends; the end is the last stable offset for committed reads.
 
-        All are asked together. A partition that does not answer then is asked alone, for as long as retries last.
+        All partitions are asked for together; one that gets no answer is asked for alone, as often as retries last.
         """
         found = read_log_offsets(self._connected(), [(topic, partition) for partition in partitions], self._isolation)
         return {
@@ -108,7 +106,7 @@ class Brokers:
         }
 
     def newest_log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-        """Returns what `log_offsets` does, by the newest leaders that any broker knows; `epoch_end` asks these, too.
+        """Returns what `log_offsets` returns, by the newest leaders that any broker knows; `epoch_end` asks these, too.
 
         A broker that the others can't reach may take itself for a leader that it is no longer. Raises ClientError where
         one of the brokers can't answer, as it could know of a newer leader.
@@ -124,26 +122,26 @@ class Brokers:
         return self._consumer().epoch_end(topic, partition, leader_epoch).end_offset
 
     def epoch_ends(self, topic: str, leader_epochs: Mapping[int, int]) -> dict[int, int]:
-        """Returns where each partition's log ends in its leader epoch, for those epochs that the brokers know."""
+        """Returns where each partition's leader epoch ends in its log, for the epochs that the brokers know."""
         ends = {partition: self.epoch_end(topic, partition, epoch) for partition, epoch in leader_epochs.items()}
         return {partition: end_offset for partition, end_offset in ends.items() if end_offset >= 0}
 
     def is_compacted(self, topic: str) -> bool:
-        """Returns whether compaction removes records of the topic now."""
+        """Returns whether the topic's present cleanup policy compacts its log."""
         return is_compacted(self._connected(), topic)
 
     def serves(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
-        """Returns whether the log has something in an interval that a read passed over, or can't be read there."""
+        """Returns whether the broker has batches, or fails to read, where a reader found no records."""
         return serves(self._connected(), topic, partition, Interval(from_offset, until_offset))
 
     def check_gap(self, topic: str, partition: int, gap: Interval) -> None:
-        """Raises MissingOffsetsError for a gap that compaction does not explain, and in which the log has something."""
+        """Raises MissingOffsetsError for offsets that compaction can't have removed, or that the log does have."""
         if self._absent is None:
             self._absent = AbsentOffsets(lambda: nullcontext(self._connected()), log_end, serves, accept=True)
         self._absent.check(topic, partition, gap)
 
     def damaged_batches(self, topic: str, partition: int, rules: Rules) -> DamagedBatches:
-        """Returns what reads a partition past batches that can't be read."""
+        """Returns the reader that goes on behind batches of a partition which can't be read."""
 
         def fetch(offset: int, max_bytes: int | None) -> FetchedData:
             limit = FETCH_MAX_BYTES if max_bytes is None else max_bytes
@@ -152,11 +150,11 @@ class Brokers:
         return DamagedBatches(f"{topic}-{partition}", fetch, rules)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """Returns the first offset whose record is not older than the time; None where all are older."""
+        """Returns the first offset with a timestamp of `timestamp_ms` or later; None where there is none."""
         return self._consumer().offset_for_time(topic, partition, timestamp_ms)
 
     def bytes_per_offset(self, topic: str, partition: int, offset: int) -> float:
-        """Returns how many bytes an offset takes in the log, by the first batches from `offset` on; 1 for none."""
+        """Returns the bytes per offset in the log, by the first batches from `offset` on; 1 where there are none."""
         records = self._consumer().fetch(topic, partition, offset, max_bytes=SAMPLE_BYTES).records
         sizes = [(header.size_bytes, header.next_offset - header.base_offset) for _, header in walk(records)]
         return sum(size for size, _ in sizes) / max(sum(offsets for _, offsets in sizes), 1) if sizes else 1.0
@@ -173,7 +171,7 @@ class Brokers:
         )
 
     def batches(self, topic: str, partition: int, offset: int, *, accept_missing_offsets: bool) -> list[FetchedBatch]:
-        """Fetches batches as `fetch` does; raises MissingOffsetsError where a log that is not compacted lacks some."""
+        """Fetches and parses batches from `offset` on; raises MissingOffsetsError for offsets that a log has lost."""
         consumer = SimpleConsumer(self._connected(), accept_missing_offsets=accept_missing_offsets)
         return list(consumer.batches(topic, partition, self.fetch(topic, partition, offset)))
 
@@ -201,12 +199,12 @@ def _offsets_or_raise(offsets: LogOffsets | MillraceError) -> LogOffsets:
 
 
 def brokers_of(source: TopicSource) -> Brokers:
-    """Returns the brokers of a topic's cluster."""
+    """Returns a client of a topic's cluster."""
     return Brokers(source.bootstrap, source.isolation, source.security)
 
 
 def is_topic_compacted(source: TopicSource) -> bool:
-    """Returns whether compaction removes records of the topic now."""
+    """Returns whether the topic's present cleanup policy compacts its log."""
     with brokers_of(source) as brokers:
         return brokers.is_compacted(source.topic)
 
@@ -221,17 +219,17 @@ def describe_topic(source: TopicSource) -> TopicDescription:
 
 
 def log_offsets(source: TopicSource, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-    """Returns where each partition's log starts and ends now; the end is the last stable offset for committed reads."""
+    """Returns where each partition's log starts and ends now; committed reads end at the last stable offset."""
     with brokers_of(source) as brokers:
         return brokers.log_offsets(source.topic, partitions)
 
 
 def check_ends(source: TopicSource, log: Mapping[int, LogOffsets], reached: Mapping[int, int]) -> dict[int, LogOffsets]:
-    """Returns a topic's offsets again, as the newest leader tells them where a log ends below what was read of it.
+    """Returns the offsets in `log`, asked for again at the newest leader where a log ends below what was read of it.
 
     Args:
         source: The topic.
-        log: What its leaders have told.
+        log: By partition, where its log starts and ends, as its leader said.
         reached: By partition, the offset up to which the log has been read.
     """
     short = [one for one, offsets in log.items() if offsets.log_end < reached.get(one, 0)]
@@ -242,12 +240,12 @@ def check_ends(source: TopicSource, log: Mapping[int, LogOffsets], reached: Mapp
 
 
 def epoch_ends(source: TopicSource, leader_epochs: Mapping[int, int]) -> dict[int, int]:
-    """Returns where each partition's log ends in the given leader epoch, for those epochs that the broker knows."""
+    """Returns where each partition's leader epoch ends in its log, for the epochs that the broker knows."""
     with brokers_of(source) as brokers:
         return brokers.epoch_ends(source.topic, leader_epochs)
 
 
 def offsets_for_time(source: TopicSource, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int | None]:
-    """Returns each partition's first offset whose record is not older than the time; None where all are older."""
+    """Returns each partition's first offset with a timestamp of `timestamp_ms` or later; None where there is none."""
     with brokers_of(source) as brokers:
         return {partition: brokers.offset_for_time(source.topic, partition, timestamp_ms) for partition in partitions}

@@ -19,7 +19,7 @@ from millrace.errors import WarehouseError
 
 
 class Accept(StrEnum):
-    """The options with which a load goes on instead of raising an error, named as the fields of `AcceptOptions`."""
+    """The options of `AcceptOptions` by which a load goes on where it would otherwise raise an error."""
 
     LOST_OFFSETS = "accept_lost_offsets"
     RECREATED_TOPIC = "accept_recreated_topic"
@@ -28,7 +28,7 @@ class Accept(StrEnum):
 
     @property
     def flag(self) -> str:
-        """The option as the command line spells it, and with it the message of an error."""
+        """The option as the command line and the messages of errors spell it: `--accept-lost-offsets`."""
         return "--" + self.replace("_", "-")
 
 
@@ -41,11 +41,11 @@ class CheckpointError(WarehouseError):
 
 
 class AcceptableError(WarehouseError):
-    """An error with which a load may go on.
+    """An error in spite of which a load can go on, where an option says so.
 
     Args:
         message: Says what is wrong, and names the option by its flag.
-        option: The option that goes on; None where none does.
+        option: The option with which the load goes on; None where there is none.
     """
 
     def __init__(self, message: str, option: Accept | None = None) -> None:

@@ -36,11 +36,11 @@ NO_RECORDS = pa.RecordBatch.from_arrays([nulls_of(field.type, 0) for field in RE
 
 
 class ReadBlock(NamedTuple):
-    """Records in the order of their offsets, as `records.arrow.RECORD_SCHEMA`, and the offsets passed over for them.
+    """A block of records, as `records.arrow.RECORD_SCHEMA`, in the order of their offsets, and what was passed over.
 
-    `control` counts offsets of transaction markers, `aborted` those of aborted transactions, `absent` has the intervals
-    at which the log has nothing, each within the range that is read; `leader_epoch` is that of the last batch of an
-    answer. All are in the answer's last block.
+    `control` counts transaction markers, `aborted` offsets of aborted transactions; `absent` has the intervals without
+    any batch, each within the range that is read; `leader_epoch` is that of the last batch. Only the last block of a
+    fetch response has these, for the whole response.
     """
 
     records: pa.RecordBatch
@@ -52,10 +52,10 @@ class ReadBlock(NamedTuple):
 
 
 def read_range(source: TopicSource, partition: int, from_offset: int, until_offset: int) -> Iterator[ReadBlock]:
-    """Yields the records with from_offset <= offset < until_offset; while they are used, the next are fetched.
+    """Yields the records with from_offset <= offset < until_offset; the next ones are fetched meanwhile.
 
     Raises:
-        OffsetOutOfRangeError: Retention took the range away.
+        OffsetOutOfRangeError: Retention deleted a part of the range.
         WarehouseError: The log ends before until_offset.
         RecordError: The broker's bytes are not valid batches, or not in the order of their offsets.
     """
@@ -66,7 +66,7 @@ def read_range(source: TopicSource, partition: int, from_offset: int, until_offs
 def read_answers(
     source: TopicSource, partition: int, interval: Interval
 ) -> Iterator[tuple[Interval, Iterator[ReadBlock]]]:
-    """Yields which offsets of a interval each answer has, and its blocks; raises what `read_range` raises."""
+    """Yields, for each fetch response, the part of the interval that it has, and its blocks; raises as `read_range`."""
     position = interval.from_offset
     for fetched in _one_ahead(_fetch_range(source, partition, *interval)):
         wanted = Interval(position, min(fetched.extent.next_offset, interval.until_offset))
@@ -75,7 +75,7 @@ def read_answers(
 
 
 def blocks_of(data: FetchedData, interval: Interval) -> tuple[Interval, list[ReadBlock]]:
-    """Returns which offsets of a interval an answer has from its beginning on, and its blocks; raises RecordError."""
+    """Returns which part of the interval a fetch response has, and the blocks of that part; raises RecordError."""
     fetched = _Fetched(data, extent(data.records, interval.from_offset))
     wanted = Interval(interval.from_offset, min(fetched.extent.next_offset, interval.until_offset))
     return wanted, list(_blocks(fetched, wanted))
@@ -87,7 +87,7 @@ def _named_blocks(source: TopicSource, partition: int, fetched: _Fetched, wanted
 
 
 def _blocks(fetched: _Fetched, wanted: Interval) -> Iterator[ReadBlock]:
-    """Yields the records of an answer, and at last what it has beside them."""
+    """Yields a fetch response's records, and at last a block of its counts and gaps alone."""
     others, there = PassedOver(), list[Intervals]()
     for records in decode_to_arrow(
         fetched.data.records,
@@ -103,7 +103,7 @@ def _blocks(fetched: _Fetched, wanted: Interval) -> Iterator[ReadBlock]:
 
 @contextmanager
 def _named(source: TopicSource, partition: int, position: int) -> Iterator[None]:
-    """Says in an error of records where they are."""
+    """Turns a RecordError inside into CorruptRecordError, which names topic, partition and offset."""
     try:
         yield
     except RecordError as error:
@@ -119,7 +119,7 @@ def _account(wanted: Interval, there: list[Intervals], others: PassedOver, leade
 
 
 class _Fetched(NamedTuple):
-    """An answer, and how far it goes."""
+    """A fetch response, and the offset and leader epoch at its end."""
 
     data: FetchedData
     extent: Extent
@@ -128,7 +128,7 @@ class _Fetched(NamedTuple):
 def _fetch_range(
     source: TopicSource, partition: int, from_offset: int, until_offset: int
 ) -> Generator[_Fetched, None, None]:
-    """Yields the broker's answers, each of which begins where the whole batches of the one before end."""
+    """Yields fetch responses; each begins at the offset behind the whole batches of the one before."""
     with brokers_of(source) as brokers:
         position = from_offset
         while position < until_offset:
@@ -139,7 +139,7 @@ def _fetch_range(
 
 
 def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset: int, *, goes_on: bool) -> Extent:
-    """Returns how far an answer goes; one that is empty, though the log goes on, goes up to until_offset."""
+    """Returns the end of a fetch response; an empty one ends at `until_offset`, where the log goes on beyond that."""
     position = data.asked_offset
     with _named(source, partition, position):
         found = extent(data.records, position, goes_on=goes_on)
@@ -154,7 +154,7 @@ def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset
 
 
 def _one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
-    """Yields the items, each of which is made on another thread while the one before it is used."""
+    """Yields the items; each is made on another thread while the one before it is being used."""
     with closing(items), ThreadPoolExecutor(1, "fetch") as thread:
         coming = thread.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -163,10 +163,10 @@ def _one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
 
 
 def read_range_on(source: TopicSource, partition: int, from_offset: int, until_offset: int) -> Iterator[ReadBlock]:
-    """Yields what `read_range` does, and a block for each damaged part, which only errors of another kind stop.
+    """Yields what `read_range` yields, and goes on behind damaged batches, for each of which it yields a block.
 
     Raises:
-        CorruptRecordError: What was read before may be wrong, too.
+        CorruptRecordError: Damage that casts doubt on records which were yielded before it.
     """
     position = from_offset
     with brokers_of(source) as brokers:
@@ -185,7 +185,7 @@ def read_range_on(source: TopicSource, partition: int, from_offset: int, until_o
 
 
 def _checked(brokers: Brokers, topic: str, partition: int, blocks: list[ReadBlock]) -> list[ReadBlock]:
-    """Returns an answer's blocks; raises MissingOffsetsError where the log has something in their gaps."""
+    """Returns a fetch response's blocks; raises MissingOffsetsError where the log has something in their gaps."""
     for gap in _gaps(block.absent for block in blocks):
         brokers.check_gap(topic, partition, gap)
     return blocks
@@ -200,7 +200,7 @@ def _gaps(absent: Iterable[Intervals]) -> Iterator[Interval]:
 def _parts(
     brokers: Brokers, topic: str, partition: int, interval: Interval, error: MillraceError, *, goes_on: bool
 ) -> Iterator[tuple[int, list[ReadBlock]]]:
-    """Yields the blocks of each part, and the offset behind it."""
+    """Yields, for each readable or damaged part of an interval, the offset behind it and its blocks."""
     position = interval.from_offset
     rules = Rules(_decoded, lambda gap: brokers.check_gap(topic, partition, gap))
     for part in brokers.damaged_batches(topic, partition, rules).parts(*interval, error, goes_on=goes_on):

@@ -41,12 +41,12 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Djava.net
 
 
 def local_master(cores: int | None = None) -> str:
-    """Returns the master of this machine's cores, or of `cores` of them; plain `local[N]` would never retry a task."""
+    """Returns the master of all or `cores` cores of this machine; plain `local[N]` would never retry a task."""
     return f"local[{cores or os.cpu_count() or 1},{TASK_MAX_FAILURES}]"
 
 
 def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Yields a session of Spark Connect, and clears the variable that it leaves, which would forbid any other kind."""
+    """Yields a Spark Connect session; removes the variable that it leaves, which would forbid any other kind."""
     builder = SparkSession.builder.appName(name).remote(address)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -64,14 +64,14 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Returns how many tasks run at once; a guess for Spark Connect, whose server does not say."""
+    """Returns how many tasks run at once; UNTOLD_CORES for Spark Connect, whose server does not say."""
     return UNTOLD_CORES if is_remote(spark) else max(spark.sparkContext.defaultParallelism, 1)
 
 
 def workers_python(master: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Returns the interpreter of the workers: the one that the settings name, on a cluster that of PYSPARK_PYTHON.
+    """Returns the Python of Spark's workers: that of the settings, on a cluster else PYSPARK_PYTHON, else this one's.
 
-    By default it is this process's. Spark itself heeds the setting only in programs that spark-submit starts.
+    Spark itself follows the setting only in programs that spark-submit starts.
     """
     named = "" if master.startswith("local") else environment.get(WORKERS_PYTHON, "")
     return settings.get(WORKERS_PYTHON_SETTING) or named or sys.executable
@@ -137,7 +137,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
 
 class SharedSession:
-    """A session for several operations one after the other, which starts when the first of them asks for it.
+    """A Spark session that several operations share; it starts when the first of them needs it.
 
     with SharedSession("loads", master) as shared:
         load_topic(options, spark=shared)

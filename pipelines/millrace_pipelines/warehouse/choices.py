@@ -22,7 +22,7 @@ from millrace.errors import WarehouseError
 
 
 class Mode(StrEnum):
-    """Whether a record with the key of another becomes a row beside it, or replaces it."""
+    """How rows are loaded: each record becomes a row (append), or replaces the row of its key (upsert)."""
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -45,20 +45,20 @@ LEVELS = {Compression.ZSTD: 1, Compression.GZIP: 6}
 
 
 def compression_properties(compression: Compression | None) -> dict[str, str]:
-    """Returns the property that keeps a choice; none where none was made."""
+    """Returns the table property that stores the chosen compression; none for None."""
     return {} if compression is None else {COMPRESSION_PROPERTY: str(compression)}
 
 
 def loaded_compression(properties: Mapping[str, str]) -> Compression:
-    """Returns the codec of the files that loads write, for a table's properties.
+    """Returns the codec with which loads write files, according to a table's properties.
 
-    Raises WarehouseError for an unknown one.
+    Raises WarehouseError for an unknown codec.
     """
     return _chosen(properties, LOADED)
 
 
 def settled_compression(properties: Mapping[str, str]) -> Compression:
-    """Returns the codec of files that compaction or a rewrite makes; raises WarehouseError for an unknown one."""
+    """Returns the codec for files of a compaction or other rewrite; raises WarehouseError for an unknown codec."""
     return _chosen(properties, SETTLED)
 
 

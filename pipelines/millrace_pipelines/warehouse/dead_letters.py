@@ -56,13 +56,13 @@ LEDGER = "ledger"
 
 
 def companions(location: str, fs: FileSystem) -> list[str]:
-    """Returns the locations of the tables beside a table of rows: that of its dead letters, if it has one."""
+    """Returns the location of a table's dead letters, in a list; an empty one where there is no such table."""
     dead_letters = dead_letters_dir(location)
     return [] if load_if_there(dead_letters, fs) is None else [dead_letters]
 
 
 class Selection(NamedTuple):
-    """Selects dead letters; a field that is None excludes none."""
+    """A choice of dead letters by the values of some columns; a field that is None excludes none."""
 
     reason: str | None = None
     partition: int | None = None
@@ -84,7 +84,7 @@ def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = Non
 
 
 def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Returns dead letters under the current columns, where their file may be older than some of these."""
+    """Returns dead letters with all named columns, where they were read from a file that lacks newer ones."""
     found = as_schema(dead_letters, pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names]))
     if LEDGER not in names:
         return found
@@ -93,13 +93,13 @@ def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.
 
 
 def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yields all dead letters, file by file."""
+    """Yields all dead letters of a table, in blocks, file by file."""
     for name in table.file_names():
         yield from dead_letters_in(table, name, columns)
 
 
 def chosen(dead_letters: pa.Table, selection: Selection, *, replayed: bool | None = None) -> Booleans:
-    """Returns a mask of the selected dead letters; with `replayed`, of those that are, or are not, replayed."""
+    """Returns a mask of the selected dead letters; `replayed` restricts it to those that are, or are not, replayed."""
     mask: Booleans = pa.array(np.ones(dead_letters.num_rows, np.bool_))
     if selection.reason is not None:
         mask = pc.and_(mask, pc.equal(filled(dead_letters.column("reason"), NO_REASON), pa.scalar(selection.reason)))
@@ -116,7 +116,7 @@ def chosen(dead_letters: pa.Table, selection: Selection, *, replayed: bool | Non
 
 
 def is_reached(dead_letters: pa.Table, rows: Ledger) -> Flags:
-    """Returns whether the rows' ledger has reached each dead letter; others are of a load that has not ended."""
+    """Returns a mask of the dead letters below the ledger's offsets; others are of a load that has not ended."""
     partitions, offsets = (dead_letters.column(name).to_numpy() for name in ("partition", "offset"))
     reached: Flags = dead_letters.column("ledger").to_numpy(zero_copy_only=False) != rows.name
     for partition, entry in rows.partitions.items():
@@ -126,7 +126,7 @@ def is_reached(dead_letters: pa.Table, rows: Ledger) -> Flags:
 
 
 def known_dead_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offsets]:
-    """Returns, by partition, the offsets that are dead letters already though the rows' ledger has not reached them."""
+    """Returns, by partition, the offsets of dead letters above the ledger: their load stopped before its rows."""
     ahead = {
         partition: rows.next_offset(partition) or 0
         for partition, entry in ledger_of(dead_letters).partitions.items()
@@ -146,13 +146,13 @@ def known_dead_letters(dead_letters: Table, rows: Ledger) -> Mapping[int, Offset
 
 
 class Pending(NamedTuple):
-    """A replay whose rows are committed, and whose dead letters are not marked yet."""
+    """A replay that committed its rows, and has yet to write its number into the dead letters that became rows."""
 
     number: int
     dead_letters: Ranges
 
     def mask(self, dead_letters: pa.Table) -> Flags:
-        """Returns which dead letters it has replayed and not marked yet."""
+        """Returns a mask of the dead letters that this replay has made rows of, and not marked yet."""
         found: Flags = np.zeros(dead_letters.num_rows, np.bool_)
         ledgers = dead_letters.column("ledger").to_numpy()
         partitions, offsets = (dead_letters.column(name).to_numpy() for name in ("partition", "offset"))
@@ -172,12 +172,12 @@ def replay_number(table: Table) -> int:
 
 
 def expected_number(number: int) -> dict[str, int | None]:
-    """Returns what a commit expects that follows a replay of this number."""
+    """Returns the transaction version that a commit expects when the last replay had this number."""
     return {REPLAY_APP_ID: number or None}
 
 
 def ranges_of(dead_letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
-    """Returns the dead letters' offsets as ranges, by ledger and partition."""
+    """Returns the dead letters' offsets as [from, until] pairs, by ledger and partition."""
     found: dict[str, dict[str, list[list[int]]]] = {}
     for ledger in texts_of(dead_letters.column("ledger").unique()):
         of_ledger = dead_letters.filter(pc.equal(dead_letters.column("ledger"), pa.scalar(ledger)))
@@ -190,7 +190,7 @@ def ranges_of(dead_letters: pa.Table) -> dict[str, dict[str, list[list[int]]]]:
 
 
 def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
-    """Returns the replay that stopped before its marks; None where there is none.
+    """Returns the replay that stopped before it marked its dead letters as replayed; None where there is none.
 
     Raises:
         WarehouseError: The rows' history no longer says which dead letters it replayed.
@@ -205,7 +205,7 @@ def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
 
 
 def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
-    """Marks the dead letters of a replay that stopped before it did so; returns its number, or None.
+    """Marks the dead letters of a replay that stopped before that as replayed; returns its number, None without one.
 
     Raises:
         StaleLedgerError: Others rewrote their table at every attempt.
@@ -229,7 +229,7 @@ def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | Non
 
 
 def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) -> Rewrite:
-    """Writes the files that have dead letters of a replay again, with its number in them."""
+    """Writes the files with a replay's dead letters again, with the replay's number in the column `replay`."""
     added: list[DataFile] = []
     removed: list[CurrentFile] = []
     for number, file in enumerate(current_files(table)):
@@ -251,7 +251,7 @@ def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) ->
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Counts the dead letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
+    """The number of dead letters of one reason; `example` is the message of the first, at `partition` and `offset`."""
 
     reason: str
     letters: int = 0
@@ -286,13 +286,13 @@ def count_reasons(table_dir: str, selection: Selection, fs: FileSystem = DISK) -
 
 
 def each_dead_letter(table_dir: str, selection: Selection, fs: FileSystem = DISK) -> Iterator[DeadLetter]:
-    """Yields the selected dead letters, one after the other, under their columns' names."""
+    """Yields the selected dead letters as dictionaries by column name."""
     for found in _dead_letters(table_dir, selection, fs):
         yield from cast("list[DeadLetter]", python_rows(found))
 
 
 def _dead_letters(table_dir: str, selection: Selection, fs: FileSystem) -> Iterator[pa.Table]:
-    """Yields the selected dead letters; those that are replayed but not marked yet have the number of their replay."""
+    """Yields the selected dead letters; those replayed but not marked yet have their replay's number filled in."""
     location = store_at(table_dir, fs).location
     rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
     pending = pending_replay(rows, dead_letters)

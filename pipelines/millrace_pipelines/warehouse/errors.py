@@ -33,7 +33,7 @@ class RegistryError(WarehouseError, retriable=True):
 
 
 class StaleLedgerError(WarehouseError, retriable=True):
-    """Another load moved the ledger between this one's plan and its commit; nothing of this load was committed."""
+    """Another load changed the ledger between this load's plan and its commit; nothing of this load was committed."""
 
 
 class KeylessRecordsError(AcceptableError):
@@ -41,7 +41,7 @@ class KeylessRecordsError(AcceptableError):
 
 
 class LedgerError(WarehouseError):
-    """The rows of a table and its ledger don't belong together, or the ledger is lost; nothing was changed."""
+    """A table's rows and its ledger (the offsets that it holds) don't belong together, or the ledger is lost."""
 
 
 class TableRefusedError(WarehouseError):
@@ -49,7 +49,7 @@ class TableRefusedError(WarehouseError):
 
 
 class ModeError(WarehouseError):
-    """An operation does not fit the way in which the table is loaded."""
+    """An operation or option does not fit the table's mode, append or upsert."""
 
 
 class TableNotFoundError(WarehouseError):

@@ -69,7 +69,7 @@ class CompactionReport:
 
 
 def plan_compaction(files: Iterable[CurrentFile], target_bytes: int) -> list[list[CurrentFile]]:
-    """Puts small files with the same partition values into bins of about the target size, of two files at least."""
+    """Puts small files with the same partition values into bins of about the target size, of at least two files."""
     bins: list[list[CurrentFile]] = []
     for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_order):
         if bins and bins[-1][0].partition_values == file.partition_values and _size(bins[-1], file) <= target_bytes:
@@ -84,7 +84,7 @@ def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
 
 
 def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], tuple[int, ...], str]:
-    """Returns the order of a file among others: by its folder, then by its first partition and offset."""
+    """Returns a file's sort key: its folder, then its least partition and offset, then its name."""
     folder = [(value is not None, value or "") for value in file.partition_values.values()]
     return folder, file.partitions or (0,), file.offsets or (0,), file.name
 
@@ -92,12 +92,12 @@ def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], 
 def compact(
     location: str, fs: FileSystem, clock: Clock, *, target_bytes: int = DEFAULT_TARGET_BYTES
 ) -> CompactionReport:
-    """Compacts a table's small files.
+    """Joins a table's small files into larger ones, in as many commits as it takes.
 
     Raises:
         TableNotFoundError: There is no table at the location.
         TableRefusedError: The table uses something of Delta's protocol with which it can't be compacted.
-        StaleLedgerError: Others rewrote the table at every attempt; what was committed before stays.
+        StaleLedgerError: Others rewrote the table at every attempt; bins that were committed before stay compacted.
     """
     started_ms = clock.monotonic_ms()
     report = CompactionReport(table=location)
@@ -121,7 +121,7 @@ def compact(
 
 
 class _Wave:
-    """As many bins as there are cores, compacted in one commit; files that this run has written are left."""
+    """One commit of a compaction, of as many bins as there are cores; files that this compaction wrote are left out."""
 
     def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str]) -> None:
         self._fs = fs
@@ -131,7 +131,7 @@ class _Wave:
         self.after: list[DataFile] = []
 
     def make(self, table: Table, operation_id: str) -> Rewrite | None:
-        """Writes the bins of this version."""
+        """Writes compacted files for bins of this version; None where there are none."""
         files = [file for file in current_files(table) if file.name not in self._written]
         bins = plan_compaction(files, self._target_bytes)[: os.cpu_count()]
         if not bins:
@@ -156,7 +156,7 @@ class _Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What was removed from one table, or would be; `running` counts files that were left to running operations."""
+    """What a vacuum removed from one table, or would; `running` counts files that it left to running operations."""
 
     table: str
     files: tuple[str, ...]
@@ -173,7 +173,7 @@ def vacuum(
     dry_run: bool = False,
     clock: Clock = CLOCK,
 ) -> VacuumReport:
-    """Deletes removed files and orphans that are older than the retention, by `clock` or else the machine's clock.
+    """Deletes files that were removed from the table, or never committed, and are older than the retention.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -214,7 +214,7 @@ def vacuum(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePolicy:
-    """When something is done.
+    """From when on a table is compacted, checkpointed and vacuumed.
 
     Attributes:
         target_bytes: The size of compacted files.
@@ -231,7 +231,7 @@ class MaintenancePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceReport:
-    """What was done for one table; None for a step that it did not need."""
+    """What maintenance did to one table; None for a step that the table did not need."""
 
     table: str
     compaction: CompactionReport | None
@@ -240,7 +240,7 @@ class MaintenanceReport:
 
 
 def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> list[MaintenanceReport]:
-    """Does what a table and its dead letters need.
+    """Compacts, checkpoints and vacuums a table and its dead letters, as far as the policy says that they need it.
 
     Raises:
         TableNotFoundError: There is no table at the location.

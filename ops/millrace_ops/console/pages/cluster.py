@@ -136,7 +136,7 @@ MAX_PARTITIONS = 20
 
 
 class TransactionRow(NamedTuple):
-    """A transactional id; `described` is None where it has gone meanwhile or may not be described."""
+    """A transactional id; `described` is None where it is gone by now, or where describing it is forbidden."""
 
     listing: TransactionListing
     described: TransactionDescription | None
@@ -181,7 +181,7 @@ def _transaction_row(
 
 
 def show_acls(console: Console, asked: Asked) -> Page:
-    """Returns the page of all lists; a cluster without an authorizer has none."""
+    """Returns the page of all access control lists; a cluster without an authorizer has none."""
     bindings: list[AclBinding] = []
     has_authorizer = True
     with console.clusters.lent() as cluster:

@@ -31,7 +31,7 @@ MAX_PARTITIONS = 2_000
 
 
 class Move(NamedTuple):
-    """One partition: the committed offset, None for none, and the one that it gets."""
+    """The change of one committed offset: `now` is the present one, None for none, and `new` the one to commit."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class Move(NamedTuple):
 
 
 def plan_reset(cluster: Cluster, group: str, topic: str, target: str, value: str) -> list[Move]:
-    """Returns the moves of a topic's partitions; raises InvalidRequestError for a target that makes no sense."""
+    """Returns the new offsets of a group in a topic's partitions; raises InvalidRequestError for a wrong target."""
     partitions = [(topic, one) for one in cluster.metadata([topic]).topic(topic).partitions]
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidRequestError(f"{topic} has more than {MAX_PARTITIONS} partitions: use `millrace offsets reset`")
@@ -53,7 +53,7 @@ def plan_reset(cluster: Cluster, group: str, topic: str, target: str, value: str
 
 
 def carry_out(cluster: Cluster, group: str, moves: Sequence[Move]) -> None:
-    """Commits what was planned; raises InvalidRequestError where the group has members, or has changed since."""
+    """Commits the new offsets of a reset; raises InvalidRequestError where the group has members or has moved since."""
     groups = Groups(cluster)
     if groups.describe(group).members:
         raise InvalidRequestError(
@@ -71,12 +71,12 @@ def carry_out(cluster: Cluster, group: str, moves: Sequence[Move]) -> None:
 
 
 def to_form(moves: Sequence[Move]) -> str:
-    """Returns the plan as a form carries it."""
+    """Returns a planned reset as JSON for a hidden field of a form."""
     return json.dumps([list(one) for one in moves])
 
 
 def from_form(text: str) -> list[Move]:
-    """Returns the plan that a form carries. Raises InvalidRequestError for anything else."""
+    """Returns the planned reset in a form's field; raises InvalidRequestError for any other text."""
     try:
         rows = json.loads(text)
         moves = [Move(*row) for row in rows]
@@ -102,7 +102,7 @@ def _at_time(cluster: Cluster, partitions: Sequence[Partition], value: str) -> M
 
 
 def _new(log: LogOffsets | MillraceError, target: str, value: str, at_time: int | None) -> int:
-    """Returns the new offset, inside the log."""
+    """Returns the offset that a target means, moved inside the log; raises `log` where that is an error."""
     if isinstance(log, MillraceError):
         raise log
     if target == EARLIEST:
@@ -122,7 +122,7 @@ def _offset(committed: GroupOffset | None) -> int | None:
 
 
 class GroupRow(NamedTuple):
-    """A group in the list; `lag` is None where it has committed nothing, or the end of a log is not known."""
+    """A group in the list; `lag` is None where the group has committed nothing or a log's end is not known."""
 
     group: GroupListing
     lag: int | None
@@ -130,7 +130,7 @@ class GroupRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """How far a group is in one partition, and who consumes it; what is None is not known."""
+    """A group in one partition: offset, lag and consumer; None stands for unknown."""
 
     topic: str
     partition: int
@@ -190,7 +190,7 @@ def show_group(console: Console, asked: Asked) -> Page:
 
 
 def preview_reset(console: Console, asked: Asked) -> Page:
-    """Returns what a reset would do; nothing is changed."""
+    """Returns the page that shows what a reset would change; nothing is changed."""
     group_id, topic, target = asked.need("id"), asked.need("topic"), asked.need("target")
     if target not in TARGETS:
         raise InvalidRequestError(f"target={target}: expected one of {', '.join(TARGETS)}")
@@ -202,7 +202,7 @@ def preview_reset(console: Console, asked: Asked) -> Page:
 
 
 def reset(console: Console, asked: Asked) -> Redirect:
-    """Does what a preview has shown, and shows the group then."""
+    """Commits the reset that a preview has shown, and sends the browser to the group's page."""
     if not console.settings.may_change:
         raise InvalidRequestError("the console is read-only")
     group_id = asked.form.get("id", "")

@@ -44,7 +44,7 @@ class CopyRow(NamedTuple):
 
 
 def moves_of(cluster: Cluster, under_way: Mapping[Partition, Reassignment]) -> list[MoveRow]:
-    """Returns the progress of reassignments."""
+    """Returns the progress of the reassignments that are under way."""
     if not under_way:
         return []
     metadata = cluster.metadata(sorted({topic for topic, _ in under_way}))
@@ -59,7 +59,7 @@ def moves_of(cluster: Cluster, under_way: Mapping[Partition, Reassignment]) -> l
 
 
 def copies_of(cluster: Cluster, copied: Iterable[tuple[int, Partition]]) -> list[CopyRow]:
-    """Returns the progress of copies, each named by its broker and partition; those that have ended are left out."""
+    """Returns the progress of copies between data directories, by broker and partition, without ended ones."""
     by_broker: defaultdict[int, list[Partition]] = defaultdict(list)
     for broker, partition in copied:
         by_broker[broker].append(partition)
@@ -95,7 +95,7 @@ MAX_TABLES = 1_000
 
 
 class TableJobs(NamedTuple):
-    """What writes into tables, and the failures of tables whose newest load failed, each with the table's name.
+    """The operations that write to tables, and failed newest loads, each with the table's name.
 
     `unread` has a sentence for each table whose writers can't be read, `trouble` one where tables can't be listed.
     """
@@ -139,7 +139,7 @@ def show_jobs(console: Console, _: Asked) -> Page:
 
 
 def _table_jobs(console: Console) -> TableJobs:
-    """Returns the jobs of at most MAX_TABLES tables; imports what reads tables only if there is a warehouse."""
+    """Returns the jobs of at most MAX_TABLES tables; imports the tables' code only if there is a warehouse."""
     if not console.settings.warehouse:
         return TableJobs([], [], [])
     try:

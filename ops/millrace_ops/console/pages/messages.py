@@ -40,7 +40,7 @@ Matches = Callable[[Record], bool]
 
 
 class RecordQuery(NamedTuple):
-    """What is to be read; `value` is the offset, or the time in ms."""
+    """Which records a page asks for; `value` is the offset or the time in ms at which `position` begins."""
 
     topic: str
     partitions: Sequence[int]
@@ -51,7 +51,7 @@ class RecordQuery(NamedTuple):
 
     @property
     def isolation(self) -> IsolationLevel:
-        """Which records of transactions are read."""
+        """The isolation level that the query asks for."""
         return IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
 
 
@@ -63,7 +63,7 @@ class FoundRecord(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """Records in the order of offsets, or of times; the next offset of each partition; how many were looked at."""
+    """Records found, by offset or time; each partition's next offset to read; how many records were looked at."""
 
     records: Sequence[FoundRecord]
     next_offsets: Mapping[int, int]
@@ -71,7 +71,7 @@ class Scanned(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What was found; where each partition starts and ends, and from where on it was read."""
+    """The records found, the bounds of each partition's log, and the offset from which each was read."""
 
     found: Scanned
     logs: Mapping[int, LogOffsets]
@@ -80,7 +80,7 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Budget:
-    """How many records, bytes and seconds a read may still use."""
+    """How many records, bytes and seconds a search may still use."""
 
     records: int
     bytes: int
@@ -89,7 +89,7 @@ class Budget:
 
     @classmethod
     def new(cls, clock: Clock, partitions: int) -> Budget:
-        """Returns the budget of one partition, where `partitions` of them share the bounds of a read."""
+        """Returns one partition's budget, where `partitions` of them share what a search may use."""
         share = max(1, partitions)
         return cls(SCANNED_RECORDS // share, SCANNED_BYTES // share, clock.monotonic_s() + SCANNED_S / share, clock)
 
@@ -105,7 +105,7 @@ class Budget:
 
 
 def read_records(cluster: Cluster, wanted: RecordQuery, matches: Matches | None, clock: Clock) -> Read:
-    """Returns the records that match; raises the error of a partition that can't be read."""
+    """Returns the records that a query finds; raises the error of a partition that can't be read."""
     logs = read_logs(cluster, wanted)
     consumer = SimpleConsumer(cluster)
     looks_back = matches is not None
@@ -119,7 +119,7 @@ def read_records(cluster: Cluster, wanted: RecordQuery, matches: Matches | None,
 def scan_all(
     cluster: Cluster, wanted: RecordQuery, spans: Mapping[int, Interval], matches: Matches | None, clock: Clock
 ) -> Scanned:
-    """Returns the records that match in these spans of partitions, of each at most as many as are wanted."""
+    """Returns the matching records in these offset ranges, at most as many of each partition as are wanted."""
     consumer = SimpleConsumer(cluster)
     found: list[FoundRecord] = []
     next_offsets: dict[int, int] = {}
@@ -142,7 +142,7 @@ def scan_all(
 def scan(
     fetch: Callable[[int], FetchedData], wanted: RecordQuery, span: Interval, budget: Budget, matches: Matches | None
 ) -> tuple[Iterable[Record], int]:
-    """Returns what is found in a span of a partition, and the offset after what was looked at."""
+    """Returns the matching records of one partition's range, and the offset after the last one looked at."""
     is_newest = wanted.position == NEWEST
     found: deque[Record] = deque(maxlen=wanted.limit if is_newest else None)
     offset, end = span
@@ -166,7 +166,7 @@ def scan(
 
 
 def read_logs(cluster: Cluster, wanted: RecordQuery) -> dict[int, LogOffsets]:
-    """Returns the start and end offsets of the partitions; raises the error of one for which they are not known."""
+    """Returns start and end offsets of the partitions; raises the error of one whose leader does not tell them."""
     partitions = [(wanted.topic, one) for one in wanted.partitions]
     logs: dict[int, LogOffsets] = {}
     for (_, partition), log in read_log_offsets(cluster, partitions, wanted.isolation).items():
@@ -243,7 +243,7 @@ def show_record(console: Console, asked: Asked) -> Page:
 
 
 def show_tail(console: Console, asked: Asked) -> Page:
-    """Returns the records that have come since the positions that the browser has, as a fragment of a page."""
+    """Returns, as a fragment of a page, the records after the offsets that the browser sends."""
     topic = asked.need("topic")
     positions = _positions(asked.need("from"))
     share = max(1, LIMITS[-1] // len(positions))  # what is left of a partition comes with the next request
@@ -283,7 +283,7 @@ def _number(asked: Asked, name: str, largest: int) -> int:
 
 
 def _matches(asked: Asked, decoder: Decoder | None) -> Matches | None:
-    """Returns what looks for the text of a search in key, headers and value, decoded as it is shown."""
+    """Returns a test for the search text in key, headers and value, also as decoded; None without a text."""
     wanted = asked.query.get("search", "").lower()
     if not wanted:
         return None
@@ -314,7 +314,7 @@ def _row(found: FoundRecord, decoder: Decoder | None, length: int, *, is_indente
 
 
 def _links(asked: Asked, wanted: RecordQuery, read: Read) -> Mapping[str, str]:
-    """Returns the addresses of the records before and after these; only of one partition, which has an order."""
+    """Returns links to the records before and after these, where one partition alone is shown."""
     if len(wanted.partitions) != 1:
         return {"older": "", "newer": ""}
     [partition] = wanted.partitions

@@ -40,7 +40,7 @@ class TableRow(NamedTuple):
 
 
 def show_tables(console: Console, asked: Asked) -> Page:
-    """Returns the page of all tables; those on it are read."""
+    """Returns the page of all tables; only the tables that it shows are read."""
     listing = listed(sorted(_locations(console).items()), asked.query, {"name": lambda one: one[0]}, lambda one: one[0])
     overview = console.watch.overview()
     rows = [_row(name, location, overview) for name, location in listing.rows]
@@ -79,7 +79,7 @@ def show_table(console: Console, asked: Asked) -> Page:
 
 
 def show_dead_letters(console: Console, asked: Asked) -> Page:
-    """Returns the page of a table's dead letters: how many for which reason, and the first of those chosen."""
+    """Returns the page of a table's dead letters: counts by reason, and the first of the chosen ones."""
     name, location = _named(console, asked)
     from millrace_pipelines.warehouse.dead_letters import (  # noqa: PLC0415
         Selection,
@@ -152,7 +152,7 @@ def _locations(console: Console) -> dict[str, str]:
 
 
 def _named(console: Console, asked: Asked) -> tuple[str, str]:
-    """Returns a table's name and location; one that the folder does not have is refused, whatever its path."""
+    """Returns name and location of the table that a request names; raises an error for a table not in the warehouse."""
     name = asked.need("name")
     location = _locations(console).get(name)
     if location is None:

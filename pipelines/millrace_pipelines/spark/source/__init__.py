@@ -31,34 +31,34 @@ class MillraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name that `format` is given."""
+        """Returns the name of the format, `millrace`."""
         return "millrace"
 
     def schema(self) -> StructType:
-        """Returns the raw envelope; the options are checked here, so that `load` refuses those that can't be used."""
+        """Returns the columns of the envelope; checks the options already here, so that `load` refuses wrong ones."""
         parse_options(self.options)
         return from_arrow_schema(ENVELOPE_SCHEMA)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Returns a batch read.
+        """Returns the reader of a batch query.
 
-        It takes filters only where Spark is set up to push them down (`spark.sql.python.filterPushdown.enabled`, off by
-        default), since otherwise Spark refuses a reader that would take them.
+        It accepts filters only where Spark pushes them down (`spark.sql.python.filterPushdown.enabled`, off by
+        default), since otherwise Spark refuses a reader that has `pushFilters`.
         """
         refuse(self.options, ONLY_STREAM, "batch")
         kind = PushingBatchReader if PUSHDOWN_WORKER in sys.modules else BatchReader
         return kind(parse_options(self.options), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
-        """Returns a stream."""
+        """Returns the reader of a streaming query."""
         refuse(self.options, ONLY_BATCH, "stream")
         return StreamReader(parse_options(self.options), columns_of(schema))
 
 
 def columns_of(schema: StructType) -> pa.Schema:
-    """Returns the envelope's columns that a schema has, in its order.
+    """Returns the columns of the envelope that a schema names, in the schema's order.
 
-    Raises SourceOptionError, which names any other column.
+    Raises SourceOptionError for any other column.
     """
     columns = to_arrow_schema(schema, timezone="UTC")
     for column in columns:

@@ -55,7 +55,7 @@ Kept = TypeVar("Kept", str, int)
 
 @dataclass(frozen=True, slots=True)
 class OffsetFilter:
-    """The topics, partitions and offsets that filters leave; None means all of them.
+    """The topics, partitions and offsets to which filters restrict a read; None means all of them.
 
     `from_offset` is included, `until_offset` is not.
     """
@@ -74,7 +74,7 @@ class OffsetFilter:
 
 
 def narrow(bounds: OffsetFilter, filters: Iterable[Filter]) -> tuple[OffsetFilter, list[Filter]]:
-    """Returns the bounds, narrowed by the filters that they can express, and those that Spark has to apply itself."""
+    """Returns the bounds, narrowed by filters, and those filters that bounds can't express, which are left to Spark."""
     left: list[Filter] = []
     for one in filters:
         narrowed = list(_narrowed(one))
@@ -85,7 +85,7 @@ def narrow(bounds: OffsetFilter, filters: Iterable[Filter]) -> tuple[OffsetFilte
 
 
 def _narrowed(one: Filter) -> Iterator[OffsetFilter]:
-    """Yields the bounds that a filter expresses; none where it chooses no offsets."""
+    """Yields a filter as bounds; nothing where it does not restrict topic, partition or offset."""
     match one:
         case IsNotNull((name,)) if name in NEVER_NULL:
             yield OffsetFilter()
@@ -142,7 +142,7 @@ def _intersection(one: frozenset[Kept] | None, other: frozenset[Kept] | None) ->
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the starting position to the ending one."""
+    """Reads topics from the starting offsets up to the ending offsets."""
 
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
@@ -150,7 +150,7 @@ class BatchReader(DataSourceReader):
         self._bounds = OffsetFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns a range for each task."""
+        """Returns a range of offsets for each task."""
         with self._options.brokers() as brokers:
             topics = chosen_topics(self._options, brokers)
             self._check(topics)
@@ -158,7 +158,7 @@ class BatchReader(DataSourceReader):
         return [RangePartition(piece) for part in ranges for piece in split(part, self._options.max_records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one range; none for the partition that Spark makes where a query has no range."""
+        """Yields the rows of one range; none for the dummy partition that Spark makes where a query has no range."""
         if isinstance(partition, RangePartition):
             yield from read_offsets(TopicRange(*partition.value), self._options, self._columns)
 
@@ -189,9 +189,9 @@ class BatchReader(DataSourceReader):
 
 
 class PushingBatchReader(BatchReader):
-    """A batch read where Spark is set up to hand over filters."""
+    """A batch reader to which Spark hands the query's filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Narrows the ranges, and returns the filters that Spark has to apply itself."""
+        """Narrows the ranges by the filters, and returns those that Spark has to apply itself."""
         self._bounds, left = narrow(self._bounds, filters)
         return left

@@ -52,7 +52,7 @@ OffsetForTime = Callable[[str, int, int], int | None]
 
 
 class Position(NamedTuple):
-    """One of the three: a logical offset for all, an offset for each partition by topic, or a time."""
+    """A starting or ending position: earliest or latest for all, an offset for each partition by topic, or a time."""
 
     logical: int = EARLIEST
     offsets: Mapping[str, Mapping[int, int]] | None = None
@@ -103,7 +103,7 @@ def check_named_partitions(option: str, position: Position, partitions: Mapping[
 
 
 def resolve(position: Position, topic: str, partition: int, log: LogOffsets, offset_for_time: OffsetForTime) -> int:
-    """Returns the position as an offset of this partition, which may lie outside of its log."""
+    """Returns a position as an offset of one partition; an explicit offset may lie outside of the log."""
     if position.timestamp_ms is not None:
         found = offset_for_time(topic, partition, position.timestamp_ms)
         return log.end_offset if found is None else found
@@ -112,11 +112,11 @@ def resolve(position: Position, topic: str, partition: int, log: LogOffsets, off
 
 
 def within_log(offset: int, topic: str, partition: int, log: LogOffsets, *, fail_on_data_loss: bool) -> int:
-    """Returns the offset, or with `fail_on_data_loss` off the nearest one that the log has.
+    """Returns the offset; with `fail_on_data_loss` off, the nearest one inside the log.
 
     Raises:
-        OffsetsLostError: It is below the log's start.
-        LogTruncatedError: It is above the log's end.
+        OffsetsLostError: The offset is below the log's start, and that is to fail.
+        LogTruncatedError: The offset is above the log's end, and that is to fail.
     """
     if fail_on_data_loss and offset < log.start_offset:
         raise OffsetsLostError(
@@ -156,7 +156,7 @@ Choice = TypeVar("Choice")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What is read, and how; `topics` is empty where a pattern chooses them."""
+    """The parsed options of a read; `topics` is empty where a pattern chooses them."""
 
     bootstrap: str
     topics: tuple[str, ...]
@@ -172,20 +172,20 @@ class SourceOptions:
     security: SecuritySource
 
     def brokers(self) -> Brokers:
-        """Returns the brokers of the cluster."""
+        """Returns a client of the cluster."""
         return Brokers(self.bootstrap, self.isolation, self.security)
 
     def source(self, topic: str) -> TopicSource:
-        """Returns how one of the topics is read."""
+        """Returns one of the topics with the isolation and security with which it is read."""
         return TopicSource(self.bootstrap, topic, self.isolation, self.security)
 
     def wants(self, partition: int) -> bool:
-        """Returns whether this partition is read."""
+        """Returns whether the options choose a partition."""
         return self.partitions is None or any(partition in one for one in self.partitions)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parses the options; raises SourceOptionError, which names the one that is unknown, missing, or can't be used."""
+    """Parses the options of a read; raises SourceOptionError for one that is unknown, missing, or can't be used."""
     properties, others = _properties(options)
     given = _known(others)
     topics, pattern = _topics(given)
@@ -206,14 +206,14 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def refuse(options: Mapping[str, str], names: tuple[str, ...], kind: str) -> None:
-    """Raises SourceOptionError where one of these options is given to a read of this kind."""
+    """Raises SourceOptionError where one of the options in `names`, which this kind of read lacks, is given."""
     for name in names:
         if name.lower() in {given.lower() for given in options}:
             raise SourceOptionError(f"{name}: not an option of a {kind}")
 
 
 def _properties(options: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
-    """Returns the properties of security among the options, and all other options."""
+    """Splits the options into Kafka's properties of security, and all others."""
     properties: dict[str, str] = {}
     others: dict[str, str] = {}
     for name, value in options.items():
@@ -298,14 +298,14 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
 
 
 class SourceTopic(NamedTuple):
-    """A topic's id, its name where the cluster gives none (before Kafka 2.8), and the partitions that are read."""
+    """A topic's id, or its name where the cluster gives no id (before Kafka 2.8), and the partitions to read."""
 
     topic_id: str
     partitions: tuple[int, ...]
 
 
 def chosen_topics(options: SourceOptions, brokers: Brokers) -> dict[str, SourceTopic]:
-    """Returns the topics that are read now, by name.
+    """Returns the topics that the options choose in the cluster now, by name.
 
     Raises:
         UnknownTopicError: A topic that the options name does not exist.

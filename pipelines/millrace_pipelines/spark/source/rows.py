@@ -33,7 +33,7 @@ class TopicRange(NamedTuple):
 
 
 class RangePartition(InputPartition):
-    """A range as Spark hands it to a task."""
+    """A range of offsets in the form in which Spark hands it to a task."""
 
     def __init__(self, part: TopicRange) -> None:
         super().__init__(tuple(part))
@@ -50,7 +50,7 @@ def split(part: TopicRange, max_records_per_task: int | None) -> list[TopicRange
 
 
 def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[TopicPartition, int]:
-    """Returns how many offsets each partition gives, in proportion to its backlog, at most `max_records` together.
+    """Shares `max_records` out among the partitions, in proportion to their backlogs, and returns each one's share.
 
     The offsets that rounding leaves go to the partitions with the largest remainders, so a limit of 1 makes progress.
     """
@@ -66,7 +66,7 @@ def admit(backlog: Mapping[TopicPartition, int], max_records: int) -> dict[Topic
 
 
 def read_offsets(part: TopicRange, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a range with these columns of the envelope, in the order of their offsets.
+    """Yields the records of a range as rows with the given columns of the envelope, in the order of their offsets.
 
     Raises:
         OffsetsLostError: Retention took offsets away after the query was planned, or the log has lost some, and that is
@@ -91,7 +91,7 @@ def read_offsets(part: TopicRange, options: SourceOptions, columns: pa.Schema) -
 
 
 def envelope(records: pa.RecordBatch, part: TopicRange, columns: pa.Schema) -> pa.RecordBatch:
-    """Returns the records of a range with their topic and partition, as these columns."""
+    """Returns records with topic and partition added, as the given columns."""
     constants: dict[str, Column] = {
         "topic": pa.repeat(pa.scalar(part.topic, pa.string()), records.num_rows),
         "partition": pa.repeat(pa.scalar(part.partition, pa.int32()), records.num_rows),

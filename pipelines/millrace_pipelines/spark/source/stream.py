@@ -47,14 +47,14 @@ from millrace_pipelines.spark.source.rows import RangePartition, TopicPartition,
 
 
 class PartitionEntry(TypedDict):
-    """A partition's progress, as Spark keeps it."""
+    """A partition's progress in Spark's checkpoint."""
 
     start: int
     next: int
 
 
 class TopicEntry(TypedDict):
-    """A topic's id and the progress of its partitions, by their numbers."""
+    """A topic in Spark's checkpoint: its id, and the progress of its partitions by number."""
 
     id: str
     partitions: dict[str, PartitionEntry]
@@ -71,13 +71,13 @@ class Progress(NamedTuple):
 
 
 class StreamOffset(NamedTuple):
-    """Ids by topic, progress by topic and partition."""
+    """How far a stream has come: the ids of its topics, and the progress of each partition."""
 
     ids: Mapping[str, str]
     progress: Mapping[TopicPartition, Progress]
 
     def to_json(self) -> Document:
-        """Returns the document that Spark keeps; the order of its keys is fixed, for Spark compares texts."""
+        """Returns the JSON for Spark's checkpoint; its keys are in a fixed order, because Spark compares the texts."""
         document: Document = {topic: {"id": topic_id, "partitions": {}} for topic, topic_id in sorted(self.ids.items())}
         for (topic, partition), progress in sorted(self.progress.items()):
             document[topic]["partitions"][str(partition)] = {"start": progress.start, "next": progress.next}
@@ -85,7 +85,7 @@ class StreamOffset(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Document) -> StreamOffset:
-        """Returns the offset of a document; raises CheckpointError where another source wrote it."""
+        """Returns the progress in a document of `to_json`; raises CheckpointError where another source wrote it."""
         try:
             ids = {topic: str(entry["id"]) for topic, entry in document.items()}
             progress = {
@@ -98,13 +98,13 @@ class StreamOffset(NamedTuple):
         return cls(ids, progress)
 
     def next_offset(self, topic: str, topic_id: str, partition: int) -> int | None:
-        """Returns where the stream goes on in the topic of this id; None where nothing was read of it."""
+        """Returns the offset at which to go on in a topic of this id; None where nothing of it was read."""
         known = self.progress.get((topic, partition))
         return None if known is None or self.ids[topic] != topic_id else known.next
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
-    """Returns what a micro-batch reads: a range for each partition whose progress differs."""
+    """Returns what a micro-batch reads: a range for each partition whose next offset differs."""
     ranges = []
     for (topic, partition), progress in sorted(end.progress.items()):
         done = start.next_offset(topic, end.ids[topic], partition)
@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: StreamOffset | None = None
 
     def initialOffset(self) -> Document:  # noqa: N802
-        """Returns where a new query begins."""
+        """Returns, as JSON for the checkpoint, the offsets at which a new query begins."""
         topics = chosen_topics(self._options, self._brokers)
         starting = self._options.starting or Position(LATEST)
         check_named_partitions("startingOffsets", starting, {name: topic.partitions for name, topic in topics.items()})
@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(_ids(topics), progress).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Returns the limit that the options set; where they set two, `_admitted` holds the other one, too."""
+        """Returns the limit of a micro-batch; where records and bytes are limited, `_admitted` applies the other."""
         if self._options.max_records_per_trigger is not None:
             return ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: N802
-        """Returns how far the micro-batch after `start` goes; `start` itself where nothing is new.
+        """Returns the offsets up to which the micro-batch after `start` reads; `start` itself where nothing is new.
 
         Raises:
             TopicRecreatedError, OffsetsLostError, LogTruncatedError: Where offsets are gone and that is to fail.
@@ -163,15 +163,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(available.ids, progress).to_json()
 
     def reportLatestOffset(self) -> Document:  # noqa: N802
-        """Returns the logs' ends, which Spark's progress shows beside what was read."""
+        """Returns the ends of the logs, which Spark shows in a query's progress."""
         return self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Sets the current ends of the logs as the target of this run."""
+        """Notes the present ends of the logs as those up to which this run of AvailableNow reads."""
         self._target = self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers))
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
-        """Returns a range for each task."""
+        """Returns a range of offsets for each task."""
         ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return [RangePartition(piece) for part in ranges for piece in split(part, self._options.max_records_per_task)]
 
@@ -184,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._brokers.close()
 
     def _available(self, before: StreamOffset) -> StreamOffset:
-        """Returns the logs' ends, or the target of AvailableNow where it is lower."""
+        """Returns the progress up to the logs' ends, or to the target of AvailableNow where that is lower."""
         topics = chosen_topics(self._options, self._brokers)
         self._check_topics(before, topics)
         ends = self._ends(before, topics)
@@ -198,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(ends.ids, progress)
 
     def _check_topics(self, before: StreamOffset, topics: Mapping[str, SourceTopic]) -> None:
-        """Raises an error where a topic or a partition of the checkpoint is gone, or was created again."""
+        """Raises an error where a topic or a partition in the checkpoint is gone, or was created again."""
         if not self._options.fail_on_data_loss:
             return
         for topic, partition in before.progress:
@@ -222,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(_ids(topics), progress)
 
     def _end(self, before: StreamOffset, name: str, topic_id: str, partition: int, log: LogOffsets) -> Progress:
-        """Returns where a partition ends; its start is set if the checkpoint lacks it, or its offsets are gone."""
+        """Returns a partition's progress up to its log's end, with a new start where its offsets are new or gone."""
         done = before.next_offset(name, topic_id, partition)
         if done is None:
             return Progress(log.start_offset, log.end_offset)
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Progress(start, log.end_offset)
 
     def _admitted(self, ranges: Sequence[TopicRange], limit: ReadLimit) -> dict[TopicPartition, int]:
-        """Returns how many offsets of each range the limit admits."""
+        """Returns how many offsets of each range a micro-batch with this limit reads."""
         backlog = {(part.topic, part.partition): part.until_offset - part.from_offset for part in ranges}
         match limit:
             case ReadAllAvailable():
@@ -246,7 +246,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(backlog, records)
 
     def _records_in(self, ranges: Sequence[TopicRange], max_bytes: int) -> int:
-        """Returns how many offsets of these ranges take `max_bytes` of the log; at least one."""
+        """Returns how many offsets of these ranges take about `max_bytes` in the log; at least one."""
         offsets = sum(part.until_offset - part.from_offset for part in ranges)
         size_bytes = sum(
             (part.until_offset - part.from_offset)

@@ -90,7 +90,7 @@ KEY = "key"
 
 
 def repeated_keys(contents: Contents, keys_per_pass: int = KEYS_PER_PASS) -> list[bytes]:
-    """Returns the keys that more than one row of the table has, as far as they can be read."""
+    """Returns the keys that more than one row of the table has; rows that can't be read are left out."""
     passes = max(1, -(-contents.rows // keys_per_pass))
     repeated: list[bytes] = []
     for number in range(passes):
@@ -145,7 +145,7 @@ def audit(
 
 
 class _Audit:
-    """One audit of one version of a table and of its dead letters."""
+    """The audit of one version of a table and of its dead letters."""
 
     def __init__(self, location: str, fs: FileSystem) -> None:
         self._fs = fs
@@ -193,7 +193,7 @@ class _Audit:
         return self.ledger.partitions if ledger == self.ledger.name else former_ledgers(self._table)[ledger]
 
     def _count_findings(self, coverages: Sequence[Coverage]) -> Iterator[str]:
-        """Yields where the numbers differ in partitions of which no more is known."""
+        """Yields a line for each partition, if not known offset by offset, whose loads say another number of rows."""
         absent = absent_since(self._lineage, self._dead_letters.lineage() if self._dead_letters else [])
         for coverage in coverages:
             if coverage.interval.partition not in absent:
@@ -235,7 +235,7 @@ def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
 
 
 class LoadAudit(NamedTuple):
-    """What was audited of the newest load, and what is wrong with it.
+    """The result of an audit of the newest load.
 
     Attributes:
         version: The version of the table that the load made; None where the newest commits have no load.
@@ -261,7 +261,7 @@ def audit_newest_load(
     client_config: str | None = None,
     fs: FileSystem = DISK,
 ) -> LoadAudit:
-    """Audits what the newest load added to a table; it takes what `audit` takes.
+    """Audits the rows and dead letters that the newest load added; its arguments are those of `audit`.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
@@ -294,7 +294,7 @@ def audit_newest_load(
 
 
 def _is_countable(table: Table, load: TableCommit) -> bool:
-    """Returns whether each record of the load is a row or a dead letter, and no other has the same offset."""
+    """Returns whether the load's rows can be counted by offset: each record has one, and nothing changed since."""
     if mode_of(table) is Mode.UPSERT or former_ledgers(table):
         return False
     later = commits_since(table, load.version, table.version - load.version)
@@ -302,7 +302,10 @@ def _is_countable(table: Table, load: TableCommit) -> bool:
 
 
 def _gap_findings(table: Table, load: TableCommit, ledger: str, claims: Sequence[Claim]) -> Iterator[str]:
-    """Yields where the load began elsewhere than an earlier commit ended, among the LOOKED_BACK commits before it."""
+    """Yields a line for each partition where the load did not begin at the offset at which an earlier commit ended.
+
+    Only the LOOKED_BACK commits before the load are read.
+    """
     first = _first_offsets(claims)
     for version in range(load.version - 1, max(-1, load.version - 1 - LOOKED_BACK), -1):
         commit = read_commit(table, version) if first else None
@@ -315,7 +318,7 @@ def _gap_findings(table: Table, load: TableCommit, ledger: str, claims: Sequence
 
 
 def _first_offsets(claims: Sequence[Claim]) -> dict[int, int]:
-    """Returns the first offset of each partition; the claims are in the order of partitions and offsets."""
+    """Returns the first claimed offset of each partition; `claims` are in the order of partitions and offsets."""
     first: dict[int, int] = {}
     for claim in claims:
         first.setdefault(claim.partition, claim.from_offset)
@@ -323,7 +326,7 @@ def _first_offsets(claims: Sequence[Claim]) -> dict[int, int]:
 
 
 def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dict[int, LedgerEntry]:
-    """Returns what the ledger says of the load's partitions, as if the load had begun each."""
+    """Returns the ledger's entries of the load's partitions, each with the load's first offset as its start."""
     return {
         partition: replace(entries[partition], start_offset=from_offset)
         for partition, from_offset in _first_offsets(claims).items()
@@ -354,6 +357,6 @@ def _count_findings(table: Table, load: TableCommit, ledger: str, fs: FileSystem
 
 
 def _names_with(table: Table, intervals: Sequence[ClaimedInterval]) -> set[str]:
-    """Returns the names of the files whose bounds in the log say that they may have offsets of the intervals."""
+    """Returns the names of files that, by the bounds in the log, may have offsets in the intervals."""
     ranges = [OffsetRange(one.partition, one.from_offset, one.until_offset) for one in intervals]
     return {file.name for file in current_files(table) if may_have(file, ranges)}

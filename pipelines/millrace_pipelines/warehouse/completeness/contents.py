@@ -36,9 +36,10 @@ NONE: Integers = np.zeros(0, np.int64)
 
 
 def way_on(rows: Table, partition: int | None, first: int, last: int, what: str = "them") -> str:
-    """Returns what reads some offsets of a table again, as the end of a finding; None is for every partition.
+    """Returns the end of a finding: the command that reloads offsets `first` to `last`; None is for every partition.
 
-    A table of newest records is reloaded up to its end, and one that has rows of former ledgers not at all.
+    A table of newest records is reloaded up to its end. One with rows of former ledgers can't be reloaded: the topic is
+    to be loaded into another table.
     """
     if former_ledgers(rows):
         return "; load the topic into another table"
@@ -56,9 +57,9 @@ class RowGroup:
         path: The file.
         index: The group's number in it.
         rows: How many rows it has, without those that a deletion vector deletes.
-        partitions: The bounds of their partitions, both inclusive; None where unknown.
-        offsets: The same of their offsets.
-        kept: Says of each of its rows whether it is left; None where none is deleted.
+        partitions: The rows' least and greatest partition; None where unknown.
+        offsets: The rows' least and greatest offset; None where unknown.
+        kept: For each row, whether no deletion vector deletes it; None where none is deleted.
     """
 
     path: str
@@ -69,22 +70,22 @@ class RowGroup:
     kept: Flags | None = field(default=None, compare=False)
 
     def may_have(self, partition: int, from_offset: int, until_offset: int) -> bool:
-        """Returns whether the bounds let it have one of these offsets."""
+        """Returns whether the row group's bounds allow it to have one of these offsets."""
         low, high = self.partitions or (partition, partition)
         first, last = self.offsets or (from_offset, from_offset)
         return low <= partition <= high and first < until_offset and last >= from_offset
 
 
 class Contents:
-    """The files that one version of a table names, or those of them that have one of the given names.
+    """The data files of one version of a table, or those with given names, and what is wrong with them.
 
-    A row that another engine's deletion vector deletes is not there.
+    Rows that another engine's deletion vector deletes are left out.
     """
 
     def __init__(
         self, table: Table, fs: FileSystem, names: AbstractSet[str] | None = None, *, rows: Table | None = None
     ) -> None:
-        """Looks at the files of a table; `rows` is the table of rows beside one of dead letters."""
+        """Reads which files there are; `rows` is the table of rows where `table` is its dead letters."""
         self._reloaded = rows or table
         self._kept = table.kept_rows()
         self._filesystem = table.filesystem
@@ -125,11 +126,11 @@ class Contents:
         self.row_groups += _row_groups(path, metadata, _folder_partition(action), kept)
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Reads partition and offset of each row; where they can't be read, notes a finding and returns none."""
+        """Returns partition and offset of each row; where they can't be read, adds a finding and returns no rows."""
         return self._coordinates(group, group.kept)
 
     def read_deleted(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Reads the same of each row that a deletion vector deletes."""
+        """Returns partition and offset of each row that a deletion vector deletes; adds a finding where that fails."""
         return (NONE, NONE) if group.kept is None else self._coordinates(group, ~group.kept)
 
     def _coordinates(self, group: RowGroup, wanted: Flags | None) -> tuple[Integers, Integers]:
@@ -143,7 +144,7 @@ class Contents:
         return rows.column(PARTITION).to_numpy().astype(np.int64), offsets
 
     def columns_of(self, group: RowGroup, names: Sequence[str]) -> pa.Table | None:
-        """Reads those of the columns that a row group has; notes a finding and returns None where that fails."""
+        """Returns those of the named columns that a row group has; adds a finding and returns None where that fails."""
         return self._columns_of(group, names, group.kept)
 
     def _columns_of(self, group: RowGroup, names: Sequence[str], wanted: Flags | None) -> pa.Table | None:
@@ -157,14 +158,14 @@ class Contents:
         return rows if wanted is None else rows.filter(pa.array(wanted))
 
     def has_coordinates(self, group: RowGroup, rows: pa.Table, columns: Sequence[str]) -> bool:
-        """Returns whether each row has its partition and offset; notes a finding where not."""
+        """Returns whether the named columns are there without nulls; adds a finding where they are not."""
         is_whole = all(name in rows.column_names and not rows.column(name).null_count for name in columns)
         if not is_whole:
             self._find(group.path, "has rows without their partition or offset")
         return is_whole
 
     def _deleted_findings(self) -> Iterator[str]:
-        """Yields which offsets deletion vectors take away; one that an update put into another file is still there."""
+        """Yields a line for each file with offsets that deletion vectors deleted, and no other file has."""
         deleted: dict[tuple[str, int], list[Integers]] = {}
         for group in self.row_groups:
             partitions, offsets = self.read_deleted(group)
@@ -176,7 +177,7 @@ class Contents:
                 yield f"{path}: {_deleted_sentence(self._reloaded, partition, offsets)}"
 
     def _not_there(self, partition: int, offsets: Integers) -> Integers:
-        """Returns those of some offsets that no row has."""
+        """Returns those of the given offsets of a partition that no row has."""
         for group in self.row_groups:
             if len(offsets) and group.may_have(partition, int(offsets[0]), int(offsets[-1]) + 1):
                 partitions, there = self._coordinates(group, group.kept)
@@ -190,7 +191,7 @@ class Contents:
 
 
 def _said(table: Table, names: AbstractSet[str] | None) -> dict[str, AddedFile]:
-    """Returns what the log says of each file, by name, as far as it is compared; with names, of these files alone."""
+    """Returns, by file name, the columns of the log's add actions that an audit compares; `names` chooses files."""
     actions = table.add_actions()
     actions = actions.select([name for name in SAID if name in actions.column_names])
     if names is not None:
@@ -205,7 +206,7 @@ def _unreadable(error: Exception) -> str:
 
 
 def _folder_partition(action: AddedFile) -> int | None:
-    """Returns the partition of a file in a table that has a folder for each."""
+    """Returns the partition in a file's folder, where the table has a folder for each; None for other tables."""
     value = action.get(f"partition.{PARTITION}")
     return None if value is None else int(value)
 
@@ -233,7 +234,7 @@ def _bounds(group: pq.RowGroupMetaData, column: int | None) -> tuple[int, int] |
 
 
 def _deleted_sentence(rows: Table, partition: int, offsets: Integers) -> str:
-    """Returns what is said of offsets, which rise, and how the table of rows has them read again."""
+    """Returns the sentence that names deleted offsets, given in rising order, and the command that reloads them."""
     spans = intervals_of(offsets).tolist()
     ranges = [f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in spans]
     again = way_on(rows, partition, int(offsets[0]), int(offsets[-1]), what="these records")
@@ -244,12 +245,12 @@ def _deleted_sentence(rows: Table, partition: int, offsets: Integers) -> str:
 
 
 def shown(offsets: Sequence[object] | Integers, limit: int = 5) -> str:
-    """Returns the first few offsets as text, for a finding's line."""
+    """Returns the first `limit` offsets as text, for a finding's line."""
     return ", ".join(str(offset) for offset in offsets[:limit]) + (", …" if len(offsets) > limit else "")
 
 
 class DeadLetterContents(Contents):
-    """The files of one version of a table of dead letters, beside one version of the table of rows."""
+    """The data files of a table of dead letters, without those dead letters that a replay has made rows of."""
 
     def __init__(self, rows: Table, dead_letters: Table, fs: FileSystem, names: AbstractSet[str] | None = None) -> None:
         super().__init__(dead_letters, fs, names, rows=rows)
@@ -257,7 +258,7 @@ class DeadLetterContents(Contents):
         self._pending = pending_replay(rows, dead_letters)
 
     def read(self, group: RowGroup) -> tuple[Integers, Integers]:
-        """Reads partition and offset of each dead letter that is not a row."""
+        """Returns partition and offset of each dead letter that no replay has made a row of."""
         found = self.columns_of(group, MARKED_COLUMNS)
         if found is None or not self.has_coordinates(group, found, [PARTITION, OFFSET]):
             return NONE, NONE

@@ -43,12 +43,12 @@ MOST = np.iinfo(np.int64).max
 
 
 class Expectation:
-    """What is expected of offsets of one partition that follow one another; each array has a number for each of them.
+    """What a table's history says of consecutive offsets of a partition, in arrays with an element for each.
 
     Attributes:
-        times: How often the offset should be there, as far as it is known.
+        times: How many rows and dead letters together the offset should have; of use where it is KNOWN.
         claims: How many ledgers claim it.
-        state: KNOWN, OLD or DAMAGED.
+        state: KNOWN; OLD where the history is too old to say; DAMAGED where its record can't be read.
     """
 
     def __init__(self, from_offset: int, until_offset: int) -> None:
@@ -60,7 +60,7 @@ class Expectation:
 
 
 class Does(Enum):
-    """Names how a commit changes what is expected of the offsets in a range."""
+    """How a commit changes what is expected of the offsets in a range."""
 
     ADD = auto()
     REPLACE = auto()
@@ -73,7 +73,7 @@ Pages: TypeAlias = Callable[[], Sequence[OffsetPage]]
 
 
 class _Layer(NamedTuple):
-    """What a commit does to a range: with all of its offsets, but in the ranges of pages with those that they have."""
+    """The change that a commit makes to the offsets of a range: all, or with `pages` only those in the pages."""
 
     does: Does
     partition: int
@@ -84,14 +84,14 @@ class _Layer(NamedTuple):
 
 
 class Expected:
-    """What a table's history says of its offsets.
+    """What a table's history says of its offsets: which of them should be a row or a dead letter.
 
     Attributes:
-        damages: Why what commits keep can't be read; it matters where an offset is DAMAGED.
+        damages: Why sets of offsets that commits recorded can't be read; for offsets that are DAMAGED.
 
     Args:
         store: The files of the table of rows.
-        history: What its commits say, oldest first.
+        history: The lineage of that table's commits, oldest first.
         ledgers: The names of its ledgers, the newest one last.
         dead_letters: The files and the history of its dead letters; None where there are none.
     """
@@ -123,9 +123,9 @@ class Expected:
         }
 
     def of(self, partition: int, from_offset: int, until_offset: int) -> Expectation:
-        """Returns what is expected of some offsets.
+        """Returns what is expected of the offsets from `from_offset` up to `until_offset`.
 
-        Raises WarehouseError where what a commit keeps changes meanwhile.
+        Raises WarehouseError where the offsets that a commit recorded change on the disk meanwhile.
         """
         expectation = Expectation(from_offset, until_offset)
         begins, ends = self._bounds.get(partition, np.zeros((0, 2), np.int64)).T
@@ -170,7 +170,7 @@ class Expected:
             yield from self._erased(self._store, commit, Does.REMOVE)
 
     def _loaded(self, commit: Lineage, *, is_old: bool) -> Iterator[_Layer]:
-        """Yields the ranges of a load or a reload; where an old one does not say what it left out, they are OLD."""
+        """Yields a layer for each range of a load or reload; OLD where the commit lacks the offsets it left out."""
         kept = commit.get("recorded")
         is_damaged = kept is not None and self._checked(self._store, kept) is None
         in_part = DAMAGED if is_damaged else OLD if kept is None else KNOWN
@@ -183,7 +183,7 @@ class Expected:
             yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(_nothing, span))
 
     def _erased(self, store: TableFiles, commit: Lineage, does: Does) -> Iterator[_Layer]:
-        """Yields the offsets that a commit removed or left out; where it does not say them, those that it may have."""
+        """Yields layers of the offsets whose records a commit erased, or, if it lacks them, of all that it may have."""
         pages = self._checked(store, commit["erased"]) if "erased" in commit else None
         if pages is not None:
             for page in pages:
@@ -199,7 +199,7 @@ class Expected:
                 yield _Layer(Does.FORGET, *_bounds(span), state)
 
     def _checked(self, store: TableFiles, kept: KeptOffsets) -> Sequence[OffsetPage] | None:
-        """Returns what a commit keeps; notes why, and returns None, where it can't be read."""
+        """Returns a set of offsets that a commit recorded; notes why, and returns None, where it can't be read."""
         try:
             return kept_offsets(store, kept)
         except WarehouseError as error:
@@ -208,7 +208,7 @@ class Expected:
 
 
 def _offsets(layer: _Layer, low: int, high: int) -> Flags:
-    """Returns which offsets from `low` to `high` a layer means."""
+    """Returns, for each offset from `low` up to `high`, whether a layer applies to it."""
     if layer.state != KNOWN:
         return np.zeros(high - low, np.bool_)
     meant = np.ones(high - low, np.bool_)
@@ -224,7 +224,7 @@ def _bounds(span: LineageRange) -> tuple[int, int, int]:
 
 
 def _is_whole(span: LineageRange) -> bool:
-    """Returns whether each offset of a range gave a row or a dead letter."""
+    """Returns whether each offset of a range became a row or a dead letter."""
     return span.get("rows", 0) + span.get("dead_letters", 0) == span["until_offset"] - span["from_offset"]
 
 

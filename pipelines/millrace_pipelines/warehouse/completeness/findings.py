@@ -22,7 +22,7 @@ from millrace_pipelines.warehouse.tables.open import mode_of
 
 
 def stray_findings(intervals: Sequence[ClaimedInterval], rows: Contents, ledger: Ledger) -> Iterator[str]:
-    """Yields which rows no load claims; dead letters may be ahead, where a load stopped between its two commits."""
+    """Yields lines on rows whose offsets no load claims; dead letters are left out, as a load commits them first."""
     counts: Counter[str] = Counter()
     first: dict[str, list[int]] = {}
     for partition, offsets in strays(intervals, rows):
@@ -48,7 +48,7 @@ def _located(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tupl
 def coverage_findings(
     coverage: Coverage, tables: Sequence[Contents], rows: Table, damages: Sequence[str]
 ) -> Iterator[str]:
-    """Yields which offsets of an interval are not there as often as they should be."""
+    """Yields a line for each kind of wrong offsets in an interval: not there, doubled, unexpected or unknown."""
     partition = coverage.interval.partition
     for found, what in (
         (coverage.unexpected, "are there, and gave no record or were erased"),
@@ -66,7 +66,7 @@ def coverage_findings(
 
 
 def miscount(coverage: Coverage, rows: Table) -> Iterator[str]:
-    """Yields the line of an interval of which no more is known than how many rows and dead letters loads made of it."""
+    """Yields a line where an interval, not known offset by offset, has another number of records than its loads say."""
     interval = coverage.interval
     if not coverage.is_known and coverage.records != interval.records:
         yield (
@@ -77,7 +77,7 @@ def miscount(coverage: Coverage, rows: Table) -> Iterator[str]:
 
 
 def not_there(coverages: Sequence[Coverage]) -> str:
-    """Returns the end of a line that names offsets which are not there; an empty text for none."""
+    """Returns the end of a finding's line, which names offsets that are not there; "" where there are none."""
     offsets = [
         offset for coverage in coverages for offset in sorted([*coverage.missing.first, *coverage.uncertain.first])
     ]
@@ -93,7 +93,7 @@ def _way_on(rows: Table, coverage: Coverage, found: WrongOffsets) -> str:
 
 
 def _files_with(tables: Sequence[Contents], partition: int, offsets: Sequence[int]) -> Iterator[str]:
-    """Yields the paths of the files that have one of the offsets."""
+    """Yields the paths of the files that have one of the given offsets of a partition."""
     for table in tables:
         may_have = [group for group in table.row_groups if any(group.may_have(partition, n, n + 1) for n in offsets)]
         for path, groups in groupby(may_have, attrgetter("path")):
@@ -107,7 +107,7 @@ def _has(table: Contents, group: RowGroup, partition: int, offsets: Sequence[int
 
 
 def topic_findings(ledger: Ledger, bootstrap: str, client_config: str | None) -> Iterator[str]:
-    """Yields why the ledger can't be that of the topic; raises ClientError where the cluster can't be asked."""
+    """Yields lines on where the ledger and the topic contradict each other; raises ClientError without a broker."""
     source = TopicSource(bootstrap, ledger.topic, Isolation.READ_UNCOMMITTED, SecuritySource(client_config))
     try:
         description = describe_topic(source)

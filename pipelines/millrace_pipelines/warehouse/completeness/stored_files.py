@@ -39,7 +39,7 @@ Chosen = Callable[[str], bool]
 
 
 class Stored(NamedTuple):
-    """What was looked at, and what is wrong with it; `undigested` files have no digest to be compared with."""
+    """The files and bytes that were read, what is wrong with them, and how many files have no CRC-32C in the log."""
 
     files: int
     bytes: int
@@ -48,7 +48,7 @@ class Stored(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Rows of a file that are not as they were written; bounds are inclusive, and None where nothing says them."""
+    """Damaged rows of a file: their partition, least and greatest offset, each None where unknown, and the columns."""
 
     partition: int | None
     offsets: tuple[int, int] | None
@@ -56,12 +56,12 @@ class Damage(NamedTuple):
 
 
 def every_file(_: str) -> bool:
-    """Chooses all files."""
+    """Returns True: chooses each file of a table."""
     return True
 
 
 def portion(number: int) -> Chosen:
-    """Chooses the files of one portion; numbers that follow one another choose all, in turn."""
+    """Returns a test that chooses one of PORTIONS parts of all files; consecutive numbers choose all parts in turn."""
 
     def is_of_it(name: str) -> bool:
         return zlib.crc32(name.encode()) % PORTIONS == number % PORTIONS
@@ -87,7 +87,7 @@ def audit_stored_files(location: str, chosen: Chosen = every_file, fs: FileSyste
 
 
 def _look_at(table: Table, rows: Table, chosen: Chosen) -> Stored:
-    """Looks at the files of a table, of which `rows` is the one that is reloaded."""
+    """Reads the chosen files of a table; `rows` is the table of rows, which findings tell how to reload."""
     digests = digests_of(table)
     actions = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
     names = [name for name in sorted(actions) if chosen(name)]
@@ -105,7 +105,7 @@ def _look_at(table: Table, rows: Table, chosen: Chosen) -> Stored:
 
 
 def _sentences(table: Table, name: str, digest: str | None, action: AddedFile) -> Iterator[str]:
-    """Yields what is wrong with a file."""
+    """Yields sentences on what is wrong with a file; `digest` is its CRC-32C in the log, None where that has none."""
     path = f"{table.root}/{name}"
     try:
         with table.filesystem.open_input_stream(path) as file:
@@ -126,7 +126,7 @@ def _sentences(table: Table, name: str, digest: str | None, action: AddedFile) -
 
 
 def damages_of(table: Table, name: str, action: AddedFile) -> Iterator[Damage]:
-    """Yields which rows can't be read, or are not as their pages' checksums say, row group by row group."""
+    """Yields, for each row group of a file, the rows that can't be read or fail the checksums of their pages."""
     try:
         with open_file(table, name) as file:
             for group in range(file.num_row_groups):
@@ -160,7 +160,7 @@ def _is_whole(file: pq.ParquetFile, group: int, column: str) -> bool:
 
 
 def _whole_file(action: AddedFile) -> Damage:
-    """Returns a damage anywhere in a file, of whose rows the log has the bounds."""
+    """Returns a damage of a whole file, with the bounds that the log has of its rows."""
     low, high = action.get(f"min.{PARTITION}"), action.get(f"max.{PARTITION}")
     partition = action.get(f"partition.{PARTITION}", low if low == high else None)
     first, last = action.get(f"min.{OFFSET}"), action.get(f"max.{OFFSET}")
@@ -181,7 +181,7 @@ def _named(columns: Sequence[str]) -> str:
 
 
 def _way_on(rows: Table, file: Damage) -> str:
-    """Returns the command that reads all rows of a file again from their topic, so that it is replaced unread."""
+    """Returns the end of a finding: the command that reloads all rows of a damaged file, which it replaces unread."""
     if file.offsets is None:
         return "; load the topic into another table"
     return way_on(rows, file.partition, *file.offsets, what="the file's rows")

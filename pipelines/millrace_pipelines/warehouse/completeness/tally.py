@@ -41,7 +41,7 @@ MOST = 255
 
 
 class ClaimedInterval(NamedTuple):
-    """Claims that overlap, or one alone, in the order of their beginnings."""
+    """One claim of a load, or several of one partition that overlap, in the order of their first offsets."""
 
     partition: int
     claims: tuple[Claim, ...]
@@ -63,7 +63,7 @@ class ClaimedInterval(NamedTuple):
 
 
 def intervals_of_claims(claims: Iterable[Claim]) -> list[ClaimedInterval]:
-    """Joins the claims of all ledgers that overlap."""
+    """Returns the claims of all ledgers as intervals; claims that overlap become one interval."""
     intervals: list[list[Claim]] = []
     end = -1
     for claim in sorted(claims, key=lambda claim: (claim.partition, claim.from_offset)):
@@ -77,7 +77,7 @@ def intervals_of_claims(claims: Iterable[Claim]) -> list[ClaimedInterval]:
 
 
 def absent_since(*histories: History) -> dict[int, int]:
-    """Counts, by partition, the claimed records that later commits removed from the tables (erasure, reload)."""
+    """Returns, by partition, the claimed records that later commits, such as erasures and reloads, removed."""
     absent: dict[int, int] = {}
     for commit in (commit for history in histories for commit in history):
         for change in commit.get("absent", ()):
@@ -86,7 +86,7 @@ def absent_since(*histories: History) -> dict[int, int]:
 
 
 def rows_by_key(lineage: History) -> int:
-    """Returns how many rows a table of newest records should have: keys inserted less those deleted and erased."""
+    """Returns how many rows a table of newest records should have: inserted keys less deleted and erased ones."""
     merged = [commit["upsert"] for commit in lineage if commit.get("upsert")]
     taken_out = sum(absent_since(lineage).values())
     inserted, deleted = (sum(int(counts[what]) for counts in merged) for what in ("inserted", "deleted"))
@@ -94,7 +94,7 @@ def rows_by_key(lineage: History) -> int:
 
 
 def chain_findings(entries: Mapping[int, LedgerEntry], claims: Sequence[Claim]) -> Iterator[str]:
-    """Yields where the claims of a ledger don't lead from its start to its next offset, one after the other."""
+    """Yields lines where a ledger's claims don't lead from a partition's start to its next offset without a gap."""
     by_partition = {partition: list(group) for partition, group in groupby(claims, attrgetter("partition"))}
     for partition, entry in entries.items():
         yield from _chain(partition, entry, by_partition.pop(partition, []))
@@ -104,7 +104,7 @@ def chain_findings(entries: Mapping[int, LedgerEntry], claims: Sequence[Claim]) 
 
 
 def sum_findings(lineage: History, ledger: str) -> Iterator[str]:
-    """Yields where a load's own account of a range does not add up to its offsets."""
+    """Yields lines where a load's counts of rows, dead letters and others don't add up to the offsets of a range."""
     for load in loads_of(lineage, ledger):
         for span in load.get("ranges", ()):
             offsets = span["until_offset"] - span["from_offset"]
@@ -128,14 +128,14 @@ def _chain(partition: int, entry: LedgerEntry, claims: Iterable[Claim]) -> Itera
 
 @dataclass(slots=True)
 class WrongOffsets:
-    """How many offsets were found to be wrong; the first few of them, and the last."""
+    """Counts offsets that were found to be wrong, and keeps the first few of them, and the last."""
 
     count: int = 0
     first: list[int] = field(default_factory=list)
     last: int = -1
 
     def add(self, offsets: Integers) -> None:
-        """Adds offsets, which lie behind those before."""
+        """Adds offsets, which must be above those added before."""
         if len(offsets):
             self.count += len(offsets)
             self.first.extend(int(offset) for offset in offsets[: SHOWN + 1 - len(self.first)])
@@ -144,7 +144,7 @@ class WrongOffsets:
 
 @dataclass(slots=True)
 class Coverage:
-    """What was found of one interval.
+    """The result of counting the offsets of one interval.
 
     Attributes:
         interval: The interval.
@@ -152,9 +152,9 @@ class Coverage:
         missing: Offsets that are there less often than expected.
         unexpected: Offsets that are there, though none is expected.
         doubled: Offsets that are there more often than expected.
-        uncertain: Offsets that are there less often than they are claimed, of which no more is known.
-        damaged: Offsets of which no more is known, because what a commit kept of them is damaged.
-        is_known: Whether each of its offsets is known.
+        uncertain: Offsets that are there less often than claimed, where the history says no more.
+        damaged: Offsets of which nothing is known, because the commit's record of them is damaged.
+        is_known: Whether the history says of each offset how often it should be there.
     """
 
     interval: ClaimedInterval
@@ -167,7 +167,7 @@ class Coverage:
     is_known: bool = True
 
     def compare(self, expectation: Expectation, counts: np.typing.NDArray[np.uint8]) -> None:
-        """Adds what is wrong with offsets that were coverage so many times."""
+        """Adds the wrong ones of these offsets; `counts` says how often each was there."""
         is_known, start = expectation.state == KNOWN, expectation.from_offset
         times = np.where(is_known, expectation.times, expectation.claims)
         is_fewer, is_more, is_none = counts < times, counts > times, is_known & (times == 0)
@@ -182,7 +182,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of an interval, and how often each of its offsets was met."""
+    """A part of an interval, and how often a row or dead letter has each of its offsets."""
 
     coverage: Coverage
     from_offset: int
@@ -190,12 +190,12 @@ class Window:
     counts: np.typing.NDArray[np.uint8]
 
     def note(self, offsets: Integers) -> None:
-        """Counts offsets that lie inside."""
+        """Adds one to the count of each of these offsets, which must lie in the window."""
         found, times = np.unique(offsets - self.from_offset, return_counts=True)
         self.counts[found] = np.minimum(self.counts[found] + times, MOST)
 
     def close(self, expected: Expected) -> None:
-        """Compares the counts with what is expected, and adds what is wrong to the interval."""
+        """Compares the counts with what is expected, and adds wrong offsets to the interval's coverage."""
         for low in range(self.from_offset, self.until_offset, SLICE_OFFSETS):
             high = min(low + SLICE_OFFSETS, self.until_offset)
             counts = self.counts[low - self.from_offset : high - self.from_offset]
@@ -235,7 +235,7 @@ def strays(intervals: Sequence[ClaimedInterval], table: Contents) -> Iterator[tu
 
 
 class _Finder:
-    """The windows of one pass, found by partition and offset."""
+    """The windows of one pass over the files; finds those to which offsets belong."""
 
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows: dict[int, list[Window]] = {}
@@ -283,7 +283,7 @@ def _passes(coverages: Sequence[Coverage], window_offsets: int) -> Iterator[list
 
 
 def _outlines(intervals: Sequence[ClaimedInterval]) -> dict[int, list[tuple[int, int]]]:
-    """Returns, by partition, what is claimed as ranges that do not touch."""
+    """Returns the claimed offsets by partition, as ranges that do not touch."""
     outlines: dict[int, list[tuple[int, int]]] = {}
     for interval in intervals:
         ranges = outlines.setdefault(interval.partition, [])
@@ -295,7 +295,7 @@ def _outlines(intervals: Sequence[ClaimedInterval]) -> dict[int, list[tuple[int,
 
 
 def _is_inside(group: RowGroup, outlines: dict[int, list[tuple[int, int]]]) -> bool:
-    """Returns whether the bounds alone show that all its rows are claimed."""
+    """Returns whether, by its bounds, all rows of a row group have claimed offsets."""
     if group.partitions is None or group.offsets is None or group.partitions[0] != group.partitions[1]:
         return False
     first, last = group.offsets

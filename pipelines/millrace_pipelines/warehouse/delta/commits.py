@@ -51,17 +51,17 @@ CHECKPOINT_SUFFIX = ".checkpoint.parquet"
 
 
 class Commit(NamedTuple):
-    """One commit.
+    """One commit in a table's log.
 
     Attributes:
         version: The version of the table that it made.
         time_ms: When it was written, 0 where it does not say so.
         operation: What Delta calls it, such as `WRITE`; empty where it does not say so.
-        lineage: What it says of itself; empty where another program made it.
+        lineage: What the commit says of itself as JSON; empty where another program made it.
         transactions: The versions of application transactions that it set, by application id.
         restored_to: The version to which it set the table back; None for other operations, and for one by time.
         file_names: The data files that it added.
-        bytes: Their size.
+        bytes: The size of these files together.
     """
 
     version: int
@@ -118,13 +118,13 @@ def read_commit(table: Snapshot, version: int) -> Commit | None:
 
 
 def is_newest(location: str, version: int, fs: FileSystem) -> bool:
-    """Returns whether the log has the commit of a version and none of the next one; it loads no table for that."""
+    """Returns whether `version` is the newest commit in the log; looks only at file names and loads no table."""
     store = store_at(location, fs)
     return store.size_bytes(_name(version)) is not None and store.size_bytes(_name(version + 1)) is None
 
 
 def _first_kept(table: Snapshot, version: int) -> int:
-    """Returns the first version from this one on whose commit the log still has; the one after the table's for none."""
+    """Returns the first version from `version` on whose commit the log still has; the table's next one for none."""
     listed = table.filesystem.get_file_info(pafs.FileSelector(f"{table.root}/{LOG_DIRECTORY}"))
     stems = [info.base_name.removesuffix(COMMIT_SUFFIX) for info in listed if info.base_name.endswith(COMMIT_SUFFIX)]
     kept = [int(stem) for stem in stems if stem.isdecimal() and int(stem) >= version]
@@ -163,7 +163,7 @@ def put_commit(
     properties: CommitProperties,
     time_ms: int,
 ) -> None:
-    """Makes a version of a table in a folder; what it takes is what delta-rs takes for such a commit.
+    """Writes the commit file of a table's next version, for a table in a folder; takes what delta-rs takes.
 
     Raises:
         StaleLedgerError: Another commit made this version.

@@ -52,18 +52,18 @@ DIGEST = "crc32c"
 
 
 def file_prefix(load_id: str) -> str:
-    """Returns what the names of all files of one load begin with."""
+    """Returns the beginning of the names of all files that one load writes."""
     return f"{FILE_PREFIX}{load_id}-"
 
 
 def operation_of(name: str) -> str:
-    """Returns the id of the load, or other operation, that wrote a file; empty where the name is not of this kind."""
+    """Returns the id of the load or other operation that wrote a file, from its name; "" for other names."""
     operation_id, dash, _ = name.rpartition("/")[2].removeprefix(FILE_PREFIX).partition("-")
     return operation_id if dash else ""
 
 
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
-    """Removes the files of a load that is known not to be committed."""
+    """Removes the files that a load wrote and that are known not to be committed."""
     store = store_at(location, fs)
     for name in store.names():
         if name.rpartition("/")[2].startswith(file_prefix(load_id)):
@@ -71,7 +71,7 @@ def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """Returns the folder of a table's partition, as Hive names it, with its last `/`; empty for no columns."""
+    """Returns the folder of partition values in Hive's form, such as `day=2024-01-31/`; "" without partitions."""
     return "".join(
         f"{quote(column, safe='')}={NULL_FOLDER if value is None else quote(value, safe='')}/"
         for column, value in values.items()
@@ -84,12 +84,12 @@ class DataFileWriter:
     As a context manager, it removes the unfinished file where an error is raised inside.
 
     Args:
-        location: The table's.
+        location: The table's location.
         load_id: Names the files of one load.
         task: The number of the load's task.
         schema: The file's columns, without the table's partition columns.
         fs: The disk.
-        partition_values: What the partition columns are for every row of the file.
+        partition_values: The values of the partition columns, which all rows of the file share.
         compression: The codec of its pages.
     """
 
@@ -130,7 +130,7 @@ class DataFileWriter:
             self._store.remove(self._name)
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows, whose columns are exactly the schema's."""
+        """Adds rows, which have exactly the columns of `schema`."""
         if table.num_rows == 0:
             return
         if OFFSET in table.column_names:
@@ -148,11 +148,11 @@ class DataFileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file is open, its first row group written."""
+        """Whether a first row group has been written, and with it the file was opened."""
         return self._writer is not None
 
     def finish(self) -> DataFile | None:
-        """Closes, syncs and returns the file; None where there were no rows."""
+        """Closes and syncs the file, and returns it; None where there were no rows."""
         if self._pending:
             self._write_row_group()
         if self._writer is None:
@@ -187,7 +187,7 @@ class DataFileWriter:
 
 
 def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> DataFile:
-    """Writes a table of rows to one file; raises ValueError where it has none."""
+    """Writes rows to one Parquet file and returns it; raises ValueError where there is no row."""
     with DataFileWriter(location, load_id, 0, rows.schema, fs) as writer:
         writer.write(rows)
         file = writer.finish()
@@ -204,7 +204,7 @@ def _bounds(column: Columns) -> tuple[int, int]:
 def _open_writer(
     sink: pa.NativeFile, schema: pa.Schema, compression: Compression, footers: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Opens a writer: dictionaries where values repeat, differences where they grow, statistics where they are used.
+    """Opens a Parquet writer: dictionaries for values that repeat, deltas for those that grow, statistics as needed.
 
     Each page has a checksum, which tells where in a damaged file the damage is.
     """
@@ -222,7 +222,7 @@ def _open_writer(
 
 
 class DigestingSink(io.RawIOBase):
-    """Passes on what is written, and keeps the CRC-32C of it."""
+    """A file that passes on what is written to it, and computes the CRC-32C of all these bytes."""
 
     def __init__(self, sink: pa.NativeFile) -> None:
         self._sink = sink
@@ -230,7 +230,7 @@ class DigestingSink(io.RawIOBase):
 
     @property
     def digest(self) -> str:
-        """The digest of what has been written so far."""
+        """The CRC-32C of what has been written so far, as `digest_text` writes it."""
         return digest_text(self._crc)
 
     def writable(self) -> bool:
@@ -238,7 +238,7 @@ class DigestingSink(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Writes all of it and returns its length."""
+        """Writes all of the data and returns its length."""
         self._crc = crc32c(data, self._crc)
         self._sink.write(data)
         return len(memoryview(data).cast("B"))
@@ -249,12 +249,12 @@ class DigestingSink(io.RawIOBase):
 
 
 def digest_text(crc: int) -> str:
-    """Returns a digest as statistics have it."""
+    """Returns a CRC-32C as the text in a file's statistics, such as `0x1a2b3c4d`."""
     return f"{crc:#010x}"
 
 
 def digest_of(file: pa.NativeFile) -> str:
-    """Returns the digest of a file's bytes from its position on."""
+    """Returns the CRC-32C, as `digest_text` writes it, of a file's bytes from the present position on."""
     crc = 0
     while chunk := file.read(CHUNK_BYTES):
         crc = crc32c(chunk, crc)
@@ -270,7 +270,7 @@ class Statistics(TypedDict, total=False):
 
 
 class GroupStatistics(Protocol):
-    """What Parquet's footer says of a column in one row group, as far as it is asked; bounds of numbers and times."""
+    """The statistics of a column in one row group, from Parquet's footer; bounds are those of numbers and times."""
 
     has_null_count: bool
     null_count: int
@@ -282,7 +282,7 @@ class GroupStatistics(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file of rows; offsets are inclusive, and `digest` is that of its bytes (`delta.files`)."""
+    """A data file that was written: its rows, least and greatest offset, and `digest`, the CRC-32C of its bytes."""
 
     name: str
     size_bytes: int
@@ -294,7 +294,7 @@ class DataFile:
     digest: str | None = None
 
     def add_action(self, modified_ms: int, *, data_change: bool = True) -> AddAction:
-        """Returns the action that adds the file; without `data_change` its rows are those of removed files."""
+        """Returns Delta's add action for the file; `data_change` is False where its rows come from removed files."""
         statistics: dict[str, object] = {"numRecords": self.rows, **self.statistics}
         if self.digest is not None:
             statistics[DIGEST] = self.digest
@@ -304,25 +304,25 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A file by its name in the table's log, which a commit may remove; then it stays on the disk until vacuum."""
+    """A data file by its name in the log. A commit that removes it leaves it on the disk until a vacuum."""
 
     name: str
     size_bytes: int | None = None
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
     def remove_action(self, now_ms: int, *, data_change: bool = True) -> RemoveAction:
-        """Returns the action that removes the file."""
+        """Returns Delta's remove action for the file."""
         return RemoveAction(self.name, data_change, now_ms, self.size_bytes, dict(self.partition_values))
 
 
 def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yields a file's rows in blocks of at most `most_rows`, each within a row group, whose memory bounds a block's."""
+    """Yields a file's rows in blocks of at most `most_rows`, none of which spans two row groups."""
     for group in range(file.num_row_groups):
         yield from file.iter_batches(most_rows, row_groups=[group], columns=None if columns is None else list(columns))
 
 
 def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> Statistics:
-    """Returns Delta's statistics from those in the file's footer, of integers, dates and timestamps.
+    """Returns Delta's statistics for integers, dates and timestamps, from those in a Parquet file's footer.
 
     Texts have none: the log keeps its statistics for ever, and a bound may be an erased key. Floating-point numbers
     have none: Parquet leaves NaN out of its bounds, readers of Delta hold it largest.
@@ -357,7 +357,7 @@ def _add(statistics: Statistics, column: Field, found: Sequence[GroupStatistics 
 
 
 def _shown(raw: int, kind: pa.DataType, *, is_upper: bool) -> Bound | None:
-    """Returns a bound as Delta writes it; None where it can't be written."""
+    """Returns a footer's bound as Delta writes it; None for types without bounds, and times beyond the calendar."""
     if pa.types.is_timestamp(kind):
         return _moment(raw, is_upper=is_upper)
     if pa.types.is_date(kind):
@@ -366,7 +366,7 @@ def _shown(raw: int, kind: pa.DataType, *, is_upper: bool) -> Bound | None:
 
 
 def _moment(microseconds: int, *, is_upper: bool) -> str | None:
-    """Returns a bound in the milliseconds that Delta writes: a lower one rounded down, an upper one rounded up."""
+    """Returns a time as Delta writes it, in milliseconds: a lower bound rounded down, an upper one rounded up."""
     milliseconds = -(-microseconds // 1000) if is_upper else microseconds // 1000
     try:
         moment = EPOCH + timedelta(milliseconds=milliseconds)

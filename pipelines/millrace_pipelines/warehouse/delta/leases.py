@@ -32,12 +32,12 @@ PROGRESS_BYTES = 84
 
 
 def is_leased(store: TableFiles) -> bool:
-    """Returns whether a table has leases: those in a folder do, those in an object store, which has no locks, don't."""
+    """Returns whether operations on a table hold leases (file locks); in an object store they can't."""
     return store.location == store.root
 
 
 class Progress(NamedTuple):
-    """How far an operation is that has begun its tasks at a time."""
+    """How far a running operation is: when it began its tasks, tasks done, all tasks, and records read."""
 
     started_ms: int
     tasks_done: int
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
 
 
 class Running(NamedTuple):
-    """An operation that holds a lease; `progress` is None where it has noted none."""
+    """An operation that holds a lease; `progress` is None where the operation has noted none."""
 
     operation_id: str
     started_ms: int
@@ -54,7 +54,7 @@ class Running(NamedTuple):
 
 
 class Lease:
-    """The lease that an operation holds; without a descriptor it is none, on a table that has no leases."""
+    """The locked file that shows others that an operation runs; without a descriptor, in a bucket, it does nothing."""
 
     def __init__(self, fs: FileSystem, fd: int | None = None) -> None:
         self._fs = fs
@@ -62,14 +62,14 @@ class Lease:
         self._lock = threading.Lock()  # another thread notes, while the one that holds the lease may end it
 
     def note(self, progress: Progress) -> None:
-        """Notes how far the operation is, for those who look at it; does nothing once the lease has ended."""
+        """Writes the operation's progress into the lease file; does nothing once the lease has ended."""
         line = (" ".join(f"{number:20}" for number in progress) + "\n").encode()
         with self._lock, suppress(OSError):  # a disk without room shows itself where rows are written
             if self._fd is not None:
                 self._fs.pwritev(self._fd, [line], 0)
 
     def end(self) -> None:
-        """Gives the lock up."""
+        """Releases the lock."""
         with self._lock:
             if self._fd is not None:
                 self._fs.close(self._fd)
@@ -78,7 +78,7 @@ class Lease:
 
 @contextmanager
 def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[Lease]:
-    """Holds an operation's lease on a table that exists, and on the dead letters beside it."""
+    """Holds an operation's lease (a locked file) on a table and on its dead letters while the context lasts."""
     store = store_at(location, fs)
     if not is_leased(store) or not fs.exists(store.root):
         yield Lease(fs)
@@ -99,7 +99,7 @@ def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[Lease]:
 
 
 def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[str]:
-    """Returns the ids of the operations that run on a table, and, but for a dry run, removes leases of crashed ones.
+    """Returns the ids of the operations that run on a table; unless `dry_run`, removes the lease files of crashed ones.
 
     An operation that writes dead letters may hold the lease of the table of rows.
     """
@@ -111,7 +111,7 @@ def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[
 
 
 def running(location: str, fs: FileSystem) -> list[Running]:
-    """Returns the operations that run on a table, by their ids; nothing is changed."""
+    """Returns the operations that run on a table, in the order of their ids; it changes nothing."""
     found = (_running(location, one, fs) for one in sorted(held_leases(location, fs, dry_run=True)))
     return [one for one in found if one is not None]
 

@@ -29,7 +29,7 @@ OWN_APP_IDS = "millrace/"
 
 
 class LedgerCopy(NamedTuple):
-    """Has the transactions of a table at one of its versions; `identity` is that of the file that was written."""
+    """The second copy of a table's ledger: its transactions at one version; `identity` is where the copy's file lay."""
 
     table_id: str
     version: int
@@ -37,13 +37,13 @@ class LedgerCopy(NamedTuple):
     identity: FileIdentity
 
     def content(self, identity: FileIdentity) -> bytes:
-        """Returns the content of the file, which names the file itself."""
+        """Returns the JSON content of the copy's file; `identity`, where the file lies, is a part of it."""
         said = [self.table_id, self.version, dict(self.transactions), *identity]
         return checked_json(SAID, said, indent=1)
 
 
 def read_copy(store: TableFiles) -> LedgerCopy | None:
-    """Returns the copy in a table's folder; None where there is none, or a damaged one."""
+    """Returns the ledger's second copy from a table's folder; None where it is missing or damaged."""
     match said_in(store.read(LEDGER_FILE), SAID):
         case [table_id, version, transactions, path, inode]:
             return LedgerCopy(table_id, version, transactions, FileIdentity(path, inode))
@@ -51,7 +51,7 @@ def read_copy(store: TableFiles) -> LedgerCopy | None:
 
 
 def keep_copy(table: Snapshot, store: TableFiles) -> None:
-    """Brings the copy in a table's folder to this version; raises OSError where it can't be written."""
+    """Writes the ledger's second copy for this version, unless it is as new; raises OSError where that fails."""
     copy = read_copy(store)
     if copy is None or copy.table_id != table.id:
         copy = LedgerCopy(table.id, table.version, _transactions_in_log(table), FileIdentity("", None))
@@ -63,10 +63,10 @@ def keep_copy(table: Snapshot, store: TableFiles) -> None:
 
 
 def transactions_at(copy: LedgerCopy, table: Snapshot) -> dict[str, int]:
-    """Returns a copy's transactions with those of the commits after it, up to a table's version.
+    """Returns the transactions of a copy, moved on by the commits after it up to the table's version.
 
     Raises:
-        LedgerError: A commit between is gone, and the log lacks a transaction that it might have moved.
+        LedgerError: A commit between the two is gone from the log, and so is a transaction that it may have set.
     """
     moved: dict[str, int] = dict(copy.transactions)
     for version in range(copy.version + 1, table.version + 1):
@@ -78,10 +78,10 @@ def transactions_at(copy: LedgerCopy, table: Snapshot) -> dict[str, int]:
 
 
 def check_copy(copy: LedgerCopy, table: Snapshot, store: TableFiles) -> None:
-    """Checks that the rows and the log of a table belong to the copy in its folder.
+    """Checks that a table's rows and log are those for which the ledger's second copy was written.
 
     Raises:
-        LedgerError: They don't: another table's, set back, restored to an earlier version, or a copied folder.
+        LedgerError: They are another table's, were set back or restored to an earlier version, or the folder is a copy.
     """
     path = store.path(LEDGER_FILE)
     if copy.table_id != table.id:
@@ -109,7 +109,7 @@ def _check_moved(copy: LedgerCopy, table: Snapshot) -> None:
 
 
 def _check_restored(copy: LedgerCopy, table: Snapshot) -> None:
-    """Raises LedgerError where the rows are those of a version from before the newest move of an offset."""
+    """Raises LedgerError where the table was restored to a version from before the newest change of its offsets."""
     commits = [commit for commit in _commits_after(copy, table) if commit is not None]
     moved = max((commit.version for commit in commits if _own(commit.transactions)), default=copy.version)
     rows_of = table.version
@@ -133,7 +133,7 @@ def _commits_after(copy: LedgerCopy, table: Snapshot) -> Iterator[Commit | None]
 
 
 def _without_commits(copy: LedgerCopy, table: Snapshot, gone: int) -> dict[str, int]:
-    """Returns what the log says of the copy's transactions; raises LedgerError where it has lost one of them."""
+    """Returns the log's versions of the copy's transactions; raises LedgerError where the log has lost one of them."""
     said = {app_id: table.transaction_in_log(app_id) for app_id in copy.transactions}
     if lost := [app_id for app_id, version in said.items() if version is None]:
         raise LedgerError(f"{table.location}: the log has lost {lost[0]}, and with it which offsets are loaded; the "
@@ -143,7 +143,7 @@ def _without_commits(copy: LedgerCopy, table: Snapshot, gone: int) -> dict[str, 
 
 
 def _transactions_in_log(table: Snapshot) -> dict[str, int]:
-    """Returns all of Millrace's transactions that the log has: those of its checkpoint, and of the commits after it."""
+    """Returns Millrace's transactions in the log, from its checkpoint and the commits after it."""
     said = actions_of(table, "txn", ("appId", "version"))
     return _own({str(txn["appId"]): int(txn["version"]) for txn in said})
 

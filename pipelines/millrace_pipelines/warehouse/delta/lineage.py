@@ -55,9 +55,9 @@ INLINE_BYTES = 1024
 
 
 class LineageRange(TypedDict, total=False):
-    """A range of offsets, and how many of them a load made into what; those that it lost have a `reason` instead.
+    """A range of offsets in a lineage, and how many of them became what; a lost range has only a `reason`.
 
-    `absent` is in older tables.
+    Only lineages of older tables have `absent`.
     """
 
     partition: Required[int]
@@ -74,7 +74,7 @@ class LineageRange(TypedDict, total=False):
 
 
 class KeptOffsets(TypedDict, total=False):
-    """A set of offsets: its pages, or the file that has them (`OffsetPage`)."""
+    """A set of offsets in a lineage: its pages themselves, or the name of the file that has them (`OffsetPage`)."""
 
     crc32: int
     pages: Sequence[Sequence[object]]
@@ -82,14 +82,14 @@ class KeptOffsets(TypedDict, total=False):
 
 
 class AbsentOffsets(TypedDict):
-    """How many more offsets of a partition give no row any more."""
+    """The number of offsets of a partition whose rows a commit removed; negative where it added some."""
 
     partition: int
     offsets: int
 
 
 class Lineage(TypedDict, total=False):
-    """What one commit said of itself, with the table's `version` that it made."""
+    """What one commit says of itself in JSON, with the `version` of the table that it made."""
 
     kind: str
     version: int
@@ -122,12 +122,12 @@ class Lineage(TypedDict, total=False):
 
 
 def of_run(run_id: str | None) -> dict[str, object]:
-    """Returns what a commit says of the scheduler's run that made it; nothing where none did."""
+    """Returns the part of a lineage that names the scheduler's run; empty where no run made the commit."""
     return {} if run_id is None else {"run_id": run_id}
 
 
 def parse_lineage(text: str, where: str) -> Lineage:
-    """Returns a commit's lineage from its text; raises WarehouseError, which says `where`, for another text."""
+    """Returns a commit's lineage from its JSON; raises WarehouseError, naming `where` it stands, for other text."""
     try:
         lineage: object = json.loads(text)
     except ValueError:
@@ -138,7 +138,7 @@ def parse_lineage(text: str, where: str) -> Lineage:
 
 
 def keep_lineage(store: TableFiles, table_id: str, commits: Mapping[int, Lineage]) -> None:
-    """Writes the lineage of some commits durably, by their versions; raises OSError where that fails."""
+    """Writes the lineage of commits, by version, into files that outlast the log; raises OSError where that fails."""
     if not commits:
         return
     store.replace(_name(commits), lambda _: _content(table_id, commits))
@@ -151,7 +151,7 @@ def keep_lineage(store: TableFiles, table_id: str, commits: Mapping[int, Lineage
 
 
 def kept_lineage(store: TableFiles, table_id: str) -> dict[int, Lineage]:
-    """Returns the lineage of a table's commits, by their versions, as far as files have it."""
+    """Returns the lineage of a table's commits, by version, that `keep_lineage` has written."""
     found: dict[int, Lineage] = {}
     for name in _names(store):
         found |= _commits_in(store.read(name), table_id)
@@ -181,7 +181,7 @@ def _names(store: TableFiles) -> list[str]:
 
 
 class OffsetPage(NamedTuple):
-    """The offsets of a set that lie in a range of one partition."""
+    """Those offsets of a set that lie in one range of a partition; `packed` has them compressed."""
 
     partition: int
     from_offset: int
@@ -189,11 +189,11 @@ class OffsetPage(NamedTuple):
     packed: str
 
     def intervals(self) -> Intervals:
-        """Returns the offsets as intervals, which rise and do not touch."""
+        """Returns the page's offsets as intervals, which rise and do not touch."""
         return unpacked(self.packed, self.from_offset)
 
     def marks(self, from_offset: int, until_offset: int) -> Flags:
-        """Returns for each offset of a part of the range whether the set has it."""
+        """Returns, for each offset from `from_offset` up to `until_offset`, whether it is on the page."""
         found = self.intervals()
         low = np.searchsorted(found[:, 1], from_offset, side="right")
         high = np.searchsorted(found[:, 0], until_offset)
@@ -204,7 +204,7 @@ class OffsetPage(NamedTuple):
 
 
 def packed(intervals: Intervals, from_offset: int) -> str:
-    """Packs intervals that rise and do not touch, none of which begins before an offset."""
+    """Returns intervals as compressed base64; they must rise, not touch, and begin at `from_offset` or later."""
     lengths = np.diff(intervals.ravel(), prepend=from_offset)
     size = np.min_scalar_type(lengths.max(initial=0)).itemsize
     return b64encode(compress(b"%d" % size + lengths.astype(f"<u{size}").tobytes())).decode()
@@ -227,7 +227,7 @@ def merged(parts: Iterable[Intervals]) -> Intervals:
 
 
 def pages_of(partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> Iterator[OffsetPage]:
-    """Yields pages of distinct offsets. An offset that comes several times is on as many pages."""
+    """Yields pages of the given offsets; an offset that is given n times is on n pages."""
     for partition in np.unique(partitions):
         mine = np.sort(offsets[partitions == partition])
         while len(mine):
@@ -238,7 +238,7 @@ def pages_of(partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) 
 
 
 def keep_offsets(store: TableFiles, operation_id: str, pages: Sequence[OffsetPage]) -> KeptOffsets:
-    """Keeps a set durably, and returns what the commit's lineage is to say of it; raises OSError where that fails."""
+    """Keeps a set of offsets durably, and returns how the lineage names it; raises OSError where that fails."""
     content = _written(pages)
     if len(content) <= INLINE_BYTES:
         return {"crc32": crc32(content), "pages": pages}
@@ -248,10 +248,10 @@ def keep_offsets(store: TableFiles, operation_id: str, pages: Sequence[OffsetPag
 
 
 def kept_offsets(store: TableFiles, said: KeptOffsets) -> list[OffsetPage]:
-    """Returns the pages of a set that a lineage names.
+    """Returns the pages of a set of offsets that a lineage names.
 
     Raises:
-        WarehouseError: They are not there, or not those that were kept.
+        WarehouseError: The pages are missing, or fail their checksum.
     """
     name = said.get("file")
     content = _written(said.get("pages", ())) if name is None else store.read(name)
@@ -264,14 +264,14 @@ def kept_offsets(store: TableFiles, said: KeptOffsets) -> list[OffsetPage]:
 
 
 def offset_files(store: TableFiles, names: Iterable[str], before_ms: int) -> list[str]:
-    """Returns those of a table's files that keep sets, or were to, and were written before a time."""
+    """Returns the names of files, among `names`, that keep sets of offsets and were written before `before_ms`."""
     kept = [name for name in names if name.startswith(f"{LINEAGE_FOLDER}/") and SUFFIX in name]
     found = store.filesystem.get_file_info([store.path(name) for name in kept])
     return [name for name, info in zip(kept, found, strict=True) if (info.mtime_ns or 0) < before_ms * 1_000_000]
 
 
 def named_by(history: Iterable[Lineage]) -> set[str]:
-    """Returns the names of the files that keep the sets of a table's commits."""
+    """Returns the names of the files to which a table's commits refer for sets of offsets."""
     said = [commit[what] for commit in history for what in ("recorded", "erased") if what in commit]
     return {one["file"] for one in said if "file" in one}
 

@@ -57,19 +57,19 @@ TO_BASE85 = str.maketrans(Z85, BASE85)
 
 
 class _LogFiles(NamedTuple):
-    """The paths that tell a version: those of a whole checkpoint, and those of the commits after it, oldest first."""
+    """The log's files that make up a version: those of a whole checkpoint, and the commits after it, oldest first."""
 
     checkpoint: Sequence[str]
     commits: Sequence[str]
 
 
 def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Action]:
-    """Yields the actions of one kind, such as `add`, up to a table's version: the oldest first, not reconciled.
+    """Yields all actions of one kind, such as `add`, up to a version: oldest first, removed or replaced ones, too.
 
     Args:
         table: The version.
-        kind: As the protocol names it.
-        fields: What is asked of an action; those of checkpoints have nothing else.
+        kind: The kind, as Delta's protocol names it.
+        fields: The fields that the caller needs; actions from checkpoints have no others.
     """
     wanted = [f"{kind}.{field}" for field in fields]
     log = _log_files(table)
@@ -114,18 +114,18 @@ def _in_file(filesystem: pafs.FileSystem, path: str, kind: str, columns: list[st
 
 
 def _sidecar(table: Snapshot, path: str) -> str:
-    """Returns where a sidecar is, whether its checkpoint has its name alone or a path before that."""
+    """Returns the path of a checkpoint's sidecar file, of which `path` may be the name alone."""
     return f"{table.root}/{LOG_DIRECTORY}/{SIDECARS}/{unquote(path).rpartition('/')[2]}"
 
 
 def descriptor_of(action: Mapping[str, Any]) -> Descriptor | None:
-    """Returns the descriptor in an add or remove action; None where the file has no vector."""
+    """Returns the deletion vector's descriptor in an add or remove action; None where the file has no vector."""
     fields = action.get("deletionVector") or {}
     return {name: value for name, value in fields.items() if value is not None} or None
 
 
 def vector_file(descriptor: Descriptor, location: str) -> str | None:
-    """Returns the name of the file below a table's location that has a vector; None where it is in no such file."""
+    """Returns the name of the file that stores a deletion vector, if it is below the table's location; else None."""
     path = str(descriptor["pathOrInlineDv"])
     if descriptor["storageType"] == RELATIVE:
         prefix, encoded = path[:-ENCODED_UUID], path[-ENCODED_UUID:]
@@ -137,14 +137,14 @@ def vector_file(descriptor: Descriptor, location: str) -> str | None:
 
 
 class LoggedFile(NamedTuple):
-    """A data file as the log names it: the path, encoded, and the deletion vector, None where no row is deleted."""
+    """A data file in the log: its path, percent-encoded, and its deletion vector, None where no row is deleted."""
 
     path: str
     vector: Descriptor | None
 
 
 def digests_of(table: Snapshot) -> dict[str, str]:
-    """Returns the digests of the version's files by their names, of those that have one."""
+    """Returns the CRC-32C, as text, of the version's files by name, where the log has one."""
     names = set(table.file_names())
     adds = actions_of(table, "add", ("path", "stats"))
     added = {unquote(str(add["path"])): json.loads(add.get("stats") or "{}").get(DIGEST) for add in adds}
@@ -152,7 +152,7 @@ def digests_of(table: Snapshot) -> dict[str, str]:
 
 
 def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, LoggedFile]:
-    """Returns how the log names some of the version's files, by their names.
+    """Returns path and deletion vector, as the log has them, of the version's files with these names.
 
     A path may be added again with another vector: the newest add action is the one that counts.
 
@@ -174,7 +174,7 @@ def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, Logge
 
 
 def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
-    """Returns the names of files that the versions since a time need, but for the data files of the newest one.
+    """Returns the names of files that versions since a time need, without the data files of the newest version.
 
     Args:
         table: The newest version.
@@ -204,7 +204,7 @@ def _vector_file_name(vector: Descriptor | None, table: Snapshot) -> Iterator[st
 
 
 def refused_by_log(store: TableFiles) -> str | None:
-    """Returns why a table that can't be opened is refused; None where its protocol is not the reason."""
+    """Returns why a table that delta-rs can't open is refused; None where its protocol is not the reason."""
     try:
         action = next(_protocol_actions(store), None)
     except (OSError, ValueError, pa.ArrowException):
@@ -225,7 +225,7 @@ def _facts(action: Action) -> TableFacts:
 
 
 def _protocol_actions(store: TableFiles) -> Iterator[Action]:
-    """Yields the protocol actions of the log, the newest first; a checkpoint stands for commits that are gone."""
+    """Yields the log's protocol actions, newest first; a checkpoint stands for commits that are gone."""
     listed = store.filesystem.get_file_info(pafs.FileSelector(store.path(LOG_DIRECTORY)))
     names = sorted((info.base_name for info in listed if info.base_name[:20].isdecimal()), reverse=True)
     for name in names:

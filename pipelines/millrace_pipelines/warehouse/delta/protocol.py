@@ -28,7 +28,7 @@ MAX_WRITER_VERSION = 7
 
 
 class Access(StrEnum):
-    """What is about to be done with a table."""
+    """The kinds of access to a table, some of which a feature or property may forbid."""
 
     READ = "read"
     APPEND = "append"
@@ -50,7 +50,7 @@ REMOVES = frozenset({Access.REMOVE})
 
 
 class TableFacts(NamedTuple):
-    """What a version of a table says of itself.
+    """The facts of one version of a table that decide which access is allowed.
 
     Attributes:
         reader_version: The least version of the protocol that a reader must know.
@@ -81,14 +81,14 @@ InUse = Callable[[TableFacts], bool]
 
 
 class Rule(NamedTuple):
-    """A feature or a property, and what becomes of a table that uses it.
+    """What becomes of tables that use one feature or property of Delta's protocol.
 
     Attributes:
         name: As the protocol spells it; of properties, `*` stands for the rest of the name.
-        refused: What is refused while it is in use.
-        says: The reason, or how it is obeyed.
-        way_on: What makes it pass, where something is refused; Spark's SQL in most cases.
-        is_in_use: Tells a table that uses it.
+        refused: The kinds of access that are refused while it is in use.
+        says: The reason for that, or how Millrace obeys the feature.
+        way_on: What a user can do where something is refused; Spark's SQL in most cases.
+        is_in_use: Returns whether a table, by its facts, uses the feature or property.
         versions: The legacy versions of readers and writers that imply a feature.
     """
 
@@ -101,13 +101,13 @@ class Rule(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a table is refused: the rule, and what kind of name that is."""
+    """Why an access to a table is refused: the rule, and the kind of its name, such as "table feature"."""
 
     kind: str
     rule: Rule
 
     def message(self, location: str, access: Access) -> str:
-        """Returns the sentence for users: the table, what it uses, why that is refused, and the way on."""
+        """Returns the error message: the table, the feature that it uses, why that is refused, and what to do."""
         return (
             f"{location} has the {self.kind} {self.rule.name}, with which {REFUSED_TEXTS[access]}: {self.rule.says}. "
             f"Way on: {self.rule.way_on}. Nothing was changed"
@@ -127,7 +127,7 @@ def _in_columns(key: str) -> InUse:
 
 
 def _has_variants(facts: TableFacts) -> bool:
-    """Returns whether a column is a variant; delta-rs lists the feature where it changes properties, too."""
+    """Returns whether a column has the type variant: delta-rs lists that feature for tables without one, too."""
     return VARIANT.search(facts.schema) is not None
 
 
@@ -140,7 +140,7 @@ def _off(name: str) -> str:
 
 
 def _each(refused: frozenset[Access], says: str, *names: str) -> Iterator[Rule]:
-    """Yields a rule for each of some features, which are dropped, or properties, of which the same is said."""
+    """Yields a rule with the same refusals and reason for each named feature or property; the way on is to drop it."""
     for name in names:
         yield Rule(name, refused, says, _drop(name) if refused else "")
 
@@ -278,7 +278,7 @@ _VERSION = Rule("version", ALL, "it is newer than the protocol that Millrace kno
 
 
 def refusal(facts: TableFacts, access: Access) -> Refusal | None:
-    """Returns the first reason to refuse an access to a table; None where it is obeyed in all that it asks for."""
+    """Returns the first reason to refuse an access to a table; None where it is allowed."""
     if facts.reader_version > MAX_READER_VERSION or facts.writer_version > MAX_WRITER_VERSION:
         newest = f"reader {facts.reader_version}, writer {facts.writer_version}"
         return Refusal("protocol version", _VERSION._replace(name=newest))
@@ -293,7 +293,7 @@ def refusal(facts: TableFacts, access: Access) -> Refusal | None:
 
 
 def features_of(facts: TableFacts) -> set[str]:
-    """Returns the features that a table has, by its lists or by the versions from before there were any."""
+    """Returns a table's features, from its lists or from its protocol versions of the time before such lists."""
     names = {*facts.reader_features, *facts.writer_features}
     for rule in FEATURES:
         reader, writer = rule.versions

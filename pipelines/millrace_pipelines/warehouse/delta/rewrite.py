@@ -50,7 +50,7 @@ BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentFile(NamedFile):
-    """A data file that a version names; the least and greatest offset and partition of its rows, if the log says so."""
+    """A data file of a version, with its rows' least and greatest offset and partition, None if not in the log."""
 
     size_bytes: int
     rows: int
@@ -86,7 +86,7 @@ MakeRewrite = Callable[[Table, str], Rewrite | None]
     reraise=True,
 )
 def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE) -> int | None:
-    """Makes a rewrite of the newest version, commits it and returns the version that it made; None for no rewrite.
+    """Lets `make` rewrite files of the newest version, and commits that; returns the new version, None for no rewrite.
 
     Raises:
         StaleLedgerError: Others rewrote the table first, at every attempt.
@@ -104,7 +104,7 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = A
 
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
-    """Commits a rewrite of exactly this version of a table; raises StaleLedgerError where another one came first."""
+    """Commits a rewrite on exactly this version; raises StaleLedgerError where another commit came first."""
     counted, counts = table.count_rewrites()
     try:
         return table.commit(
@@ -133,12 +133,12 @@ def _overtaken_by_vacuum(table: Table, fs: FileSystem) -> Iterator[None]:
 
 
 class _OvertakenError(StaleLedgerError):
-    """Another rewrite came first, but the ledger is as it was: on the version after, this rewrite may pass."""
+    """Another rewrite was committed first and the ledger is unchanged: a repetition on the new version may pass."""
 
 
 @contextmanager
 def files_removed_on(kind: Errors, locations: Iterable[str], operation_id: str, fs: FileSystem) -> Iterator[None]:
-    """Removes an operation's files from some tables on an error after which it surely commits none of them."""
+    """Removes an operation's files from these tables on an error of `kind`, after which none can be committed."""
     try:
         yield
     except kind:
@@ -148,7 +148,7 @@ def files_removed_on(kind: Errors, locations: Iterable[str], operation_id: str, 
 
 
 def current_files(table: Table) -> list[CurrentFile]:
-    """Returns the data files of this version with what the log says of them, by name."""
+    """Returns the data files of this version by name, with their size, rows and bounds from the log."""
     values = table.partition_values()
     files = [_current_file(table, action, values) for action in table.add_actions().to_pylist()]
     return sorted(files, key=lambda file: file.name)
@@ -167,7 +167,7 @@ def _current_file(table: Table, action: AddedFile, values: Mapping[str, Mapping[
 
 
 def _rows_in(table: Table, name: str) -> int:
-    """Returns how many rows a file has, where the log does not say so: a checkpoint may be without statistics."""
+    """Returns how many rows a file has, read from it, for a log without statistics."""
     with open_file(table, name) as file:
         return file.metadata.num_rows
 
@@ -178,20 +178,20 @@ def _bounds(action: AddedFile, column: str) -> tuple[int, int] | None:
 
 
 def file_schema(table: Table) -> pa.Schema:
-    """Returns the columns that a table's files have: all but those whose values are folders."""
+    """Returns the columns in a table's data files: all but the partition columns, whose values are folders."""
     folders = set(table.partition_columns)
     return pa.schema([column for column in table.schema if column.name not in folders])
 
 
 def open_file(table: Table, name: str) -> pq.ParquetFile:
-    """Opens one of a table's files, whether a version names it or not; what is read of it is checked page by page."""
+    """Opens one of a table's files, named by a version or not; reads verify the checksum of each page."""
     return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem, page_checksum_verification=True)
 
 
 def blocks_of(
     table: Table, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of one of a table's files in blocks, with those of the columns that it has; all by default.
+    """Yields the rows of a table's file in blocks, with those of the named columns that the file has; all by default.
 
     Rows that a deletion vector deletes are left out.
 
@@ -222,9 +222,9 @@ def every_block_of(
 
 
 def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
-    """Yields a data file's rows in blocks, with the columns that files have now: null where the file is older.
+    """Yields a file's rows in blocks under the table's present columns; null in those that the file lacks.
 
-    With `columns` it reads only those of them that files have now.
+    With `columns` it yields only these, where the table's files have them.
     """
     schema = pa.schema([column for column in file_schema(table) if columns is None or column.name in columns])
     for batch in blocks_of(table, name, columns=schema.names):
@@ -232,7 +232,7 @@ def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -
 
 
 def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the rows with exactly a schema's columns, null where they have none of a name."""
+    """Returns the rows with exactly a schema's columns, null in columns that they lack."""
     if rows.schema.equals(schema):
         return rows
     present = set(rows.schema.names)
@@ -252,7 +252,7 @@ def writer(
     *,
     compression: Compression | None = None,
 ) -> DataFileWriter:
-    """Returns a writer of rows that belong into another file's partition, by default compressed as settled files."""
+    """Returns a writer of a file with the partition values of `like`, by default compressed as other rewrites are."""
     return DataFileWriter(
         table.location,
         operation_id,

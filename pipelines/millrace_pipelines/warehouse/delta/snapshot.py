@@ -58,7 +58,7 @@ class Snapshot:
 
     @property
     def root(self) -> str:
-        """The table's folder, for `filesystem`."""
+        """The path of the table's folder in `filesystem`."""
         return self._store.root
 
     @property
@@ -87,7 +87,7 @@ class Snapshot:
         return pa.schema(self._delta.schema())  # type: ignore[arg-type]  # delta-rs exports it by Arrow's C interface
 
     def facts(self) -> TableFacts:
-        """Returns what this version says of itself, for Delta's protocol."""
+        """Returns the facts of this version that decide which access is allowed."""
         protocol = self._delta.protocol()
         return TableFacts(
             reader_version=protocol.min_reader_version,
@@ -101,7 +101,7 @@ class Snapshot:
         )
 
     def kept_rows(self) -> Mapping[str, Flags]:
-        """Returns, by file name, which rows of a file are left, for the files that have a deletion vector."""
+        """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
         if self._kept[0] != self.version:
             vectors = self._vectors() if DELETION_VECTORS in (self._delta.protocol().reader_features or ()) else []
             kept = {self._name_of(one["filepath"]): np.array(one["selection_vector"], np.bool_) for one in vectors}
@@ -115,33 +115,33 @@ class Snapshot:
             raise WarehouseError(f"{self.location}: its deletion vectors can't be read: {error}") from error
 
     def _name_of(self, address: str) -> str:
-        """Returns the name of a file by its whole address."""
+        """Returns a file's name below the table's location, from its full address."""
         return unquote(address).removeprefix("file://").removeprefix(f"{self.location}/")
 
     def check_access(self, access: Access) -> None:
-        """Raises TableRefusedError where this version uses something of Delta's protocol that an access can't obey."""
+        """Raises TableRefusedError where this version has a feature or property that forbids an access."""
         if (refused := refusal(self.facts(), access)) is not None:
             raise TableRefusedError(refused.message(self.location, access))
 
     @property
     def partition_columns(self) -> list[str]:
-        """The columns whose values are folders."""
+        """The table's partition columns, whose values are folders."""
         return self._delta.metadata().partition_columns
 
     @property
     def filesystem(self) -> pafs.FileSystem:
-        """Where pyarrow finds `files`."""
+        """The pyarrow file system that has the paths of `files`."""
         return self._store.filesystem
 
     def dataset(self) -> ds.Dataset:
-        """Returns the rows of this version, for pyarrow and all that reads its datasets."""
+        """Returns the rows of this version as a pyarrow dataset."""
         if self._delta.protocol().reader_features:  # delta-rs has a list of its own here, which lacks some
             return _dataset(self)
         dataset: ds.Dataset = self._delta.to_pyarrow_dataset()
         return dataset
 
     def transaction_in_log(self, app_id: str) -> int | None:
-        """Returns the version of an application's last transaction by the log, None before its first.
+        """Returns the version of an application id's last transaction in the log; None where the log has none.
 
         delta-rs is asked once for each version of the table.
         """
@@ -151,11 +151,11 @@ class Snapshot:
         return self._transactions[asked]
 
     def refresh(self) -> None:
-        """Moves on to the newest version."""
+        """Reads the newest version, which this object then stands for."""
         self._delta.update_incremental()
 
     def files(self) -> list[str]:
-        """Returns the paths of the data files of this version, for `filesystem`."""
+        """Returns the paths in `filesystem` of the data files of this version."""
         return [self._store.path(name) for name in self.file_names()]
 
     def file_names(self) -> list[str]:
@@ -174,7 +174,7 @@ class Snapshot:
         return self._without_deleted(actions) if self.kept_rows() else actions
 
     def _without_deleted(self, actions: pa.Table) -> pa.Table:
-        """Returns add actions whose numbers of records are those of the rows that deletion vectors leave."""
+        """Returns add actions whose numbers of records leave out rows that deletion vectors delete."""
         kept, index = self.kept_rows(), actions.column_names.index("num_records")
         said = zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True)
         names = [(unquote(str(path)), rows) for path, rows in said]
@@ -191,7 +191,7 @@ class Snapshot:
         }
 
     def unneeded_files(self, retention_hours: int) -> list[str]:
-        """Returns the names of files that this version doesn't name, removed or written at least that long ago."""
+        """Returns the names of files that are not in this version, and were removed or written that long ago."""
         unneeded = self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True)
         return sorted(set(unneeded))
 
@@ -203,7 +203,7 @@ class Snapshot:
             return int(json.loads(file.read())["version"])
 
     def lineage(self) -> list[Lineage]:
-        """Returns what each commit up to this version said of itself, oldest first, with the `version` that it made.
+        """Returns the lineage of each commit up to this version, oldest first, with the `version` that it made.
 
         Commits that were cleaned from the log are told by the files that `keep_lineage` wrote.
         """
@@ -272,7 +272,7 @@ def _dataset(table: Snapshot) -> ds.Dataset:
 
 
 def _values(action: Mapping[str, object], schema: pa.Schema) -> ds.Expression:
-    """Returns what is true of all rows of a file: the values of its folders."""
+    """Returns what is true of all rows of a file: the partition columns equal the file's partition values."""
     import pyarrow.dataset as ds  # noqa: PLC0415
 
     true = ds.scalar(True)

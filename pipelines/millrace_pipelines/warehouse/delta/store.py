@@ -40,13 +40,13 @@ def dead_letters_dir(table_dir: str) -> str:
 
 
 class FileIdentity(NamedTuple):
-    """Where a file lies: the table's location, and the file's number on its disk, None in a bucket."""
+    """Where a file lies: the table's location, and the file's inode, None in an object store."""
 
     path: str
     inode: int | None
 
     def is_same_file(self, other: FileIdentity) -> bool:
-        """Returns whether it is the same file: a moved file keeps its number, a file on another mount its path."""
+        """Returns whether both are the same file: after a move the inode is the same, on another mount the path."""
         return self.path == other.path or (self.inode is not None and self.inode == other.inode)
 
 
@@ -55,9 +55,9 @@ class TableFiles:
 
     Attributes:
         location: The table as delta-rs names it: an absolute path, or `s3://…`.
-        storage_options: What delta-rs is told beside the environment.
-        filesystem: pyarrow's door to the files.
-        root: The table's folder in it.
+        storage_options: Options for delta-rs, beside what it takes from the environment.
+        filesystem: pyarrow's file system with the files.
+        root: The path of the table's folder in `filesystem`.
     """
 
     def __init__(
@@ -81,24 +81,24 @@ class TableFiles:
         return self._disk is not None
 
     def path(self, name: str) -> str:
-        """Returns the path of a table's file, for `filesystem`."""
+        """Returns the path in `filesystem` of one of the table's files."""
         return f"{self.root}/{name}"
 
     def make(self) -> None:
-        """Makes the table's folder, if it needs one."""
+        """Creates the table's folder; does nothing for an object store."""
         if self._disk is not None:
             self._disk.mkdir(self.root)
 
     @contextmanager
     def output(self, name: str) -> Iterator[pa.NativeFile]:
-        """Opens a new file to write, which is whole once the context ends; missing folders are made."""
+        """Opens a new file for writing, in folders that are made; it is complete when the context ends."""
         if self._disk is not None:
             self._disk.mkdir(os.path.dirname(self.path(name)))
         with self.filesystem.open_output_stream(self.path(name)) as stream:
             yield stream
 
     def sync(self, name: str) -> None:
-        """Waits until a file, its name, and the names of the folders above it are on the disk."""
+        """Syncs a file, its name, and the names of the folders above it to the disk."""
         if self._disk is None:
             return
         path = self.path(name)
@@ -108,12 +108,12 @@ class TableFiles:
             self._disk.fsync_dir(path)
 
     def sync_made(self) -> None:
-        """Waits until the name of the table's folder is on the disk."""
+        """Syncs the name of the table's folder to the disk."""
         if self._disk is not None:
             self._disk.fsync_dir(os.path.dirname(self.root))
 
     def sync_commit(self, version: int) -> None:
-        """Waits until a commit's file, its checkpoint, and their names are on the disk."""
+        """Syncs a version's commit file, its checkpoint, and their names to the disk."""
         if self._disk is None:
             return
         log = self.path(LOG_DIRECTORY)
@@ -136,11 +136,11 @@ class TableFiles:
             return file.read()
 
     def identity(self, name: str) -> FileIdentity:
-        """Returns where a file is."""
+        """Returns the identity of a file: its table's location and its inode."""
         return FileIdentity(self.location, os.stat(self.path(name)).st_ino if self.is_local else None)
 
     def replace(self, name: str, content: Callable[[FileIdentity], bytes]) -> None:
-        """Replaces a small file durably, by a content that may name its identity; a crash leaves one of the two."""
+        """Replaces a small file durably; `content` gets the new file's identity. A crash leaves one of the two."""
         if self._disk is None:
             with self.filesystem.open_output_stream(self.path(name)) as stream:
                 stream.write(content(FileIdentity(self.location, None)))
@@ -164,7 +164,7 @@ class TableFiles:
             self._disk.fsync_dir(os.path.dirname(folder))
 
     def create(self, name: str, content: bytes) -> None:
-        """Makes a small file of a folder durably, whole or not at all; raises FileExistsError where there is one."""
+        """Creates a small file in a folder durably, whole or not at all; raises FileExistsError where there is one."""
         assert self._disk is not None
         staged = f"{self.path(name)}{STAGED}{uuid.uuid4().int}"
         fd = self._disk.open(staged, create=True)
@@ -184,7 +184,7 @@ class TableFiles:
         self.filesystem.delete_file(self.path(name))
 
     def remove_durably(self, names: Iterable[str]) -> None:
-        """Removes files that may be gone already; their names are off the disk when this returns."""
+        """Removes files, which may be gone already; the removal is synced to the disk when this returns."""
         folders = set()
         for name in names:
             if self.size_bytes(name) is not None:
@@ -203,12 +203,12 @@ class TableFiles:
 
 
 def checked_json(name: str, said: object, indent: int | None = None) -> bytes:
-    """Returns a small file's content: what it says under a name, and the checksum of that."""
+    """Returns the JSON of a small file: the value `said` under a name, and its CRC-32."""
     return json.dumps({name: said, "crc32": _checksum(said)}, indent=indent).encode()
 
 
 def said_in(content: bytes | None, name: str) -> list[Any]:
-    """Returns what `checked_json` was given; nothing of a file that is damaged, or not there."""
+    """Returns the value in content of `checked_json`; an empty list where the content is None or damaged."""
     try:
         found = json.loads(content or b"")
         said: list[Any] = found[name]
@@ -222,7 +222,7 @@ def _checksum(said: object) -> int:
 
 
 def store_at(location: str, disk: FileSystem) -> TableFiles:
-    """Returns the store of a table's location; raises WarehouseError for a kind of address that is not served."""
+    """Returns the files of the table at a location; raises WarehouseError for an address that is no folder or s3://."""
     address = urlsplit(location)
     if len(address.scheme) < 2 or "://" not in location:
         path = os.path.abspath(location)
@@ -258,7 +258,7 @@ def _s3() -> pafs.FileSystem:
 
 
 def _delta_options() -> dict[str, str]:
-    """Returns what delta-rs is told: a commit fails if its object exists; plain HTTP only for such an endpoint."""
+    """Returns options for delta-rs: a commit fails if its object exists; plain HTTP only for an http:// endpoint."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     return {"conditional_put": "etag"} | ({"allow_http": "true"} if endpoint.startswith("http://") else {})
 

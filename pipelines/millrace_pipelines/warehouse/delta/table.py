@@ -59,7 +59,7 @@ HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 class Table(Snapshot):
-    """The newest version of a table when it was loaded, on which commits are made."""
+    """A version of a table, the newest when it was loaded, on which commits are made."""
 
     def __init__(self, store: TableFiles, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
         super().__init__(store, delta)
@@ -119,7 +119,7 @@ class Table(Snapshot):
     def load_to_write(
         cls, location: str, fs: FileSystem, clock: Clock = CLOCK, *, access: Access = Access.APPEND
     ) -> Table:
-        """Loads the newest version for a commit to build on, as `load` does, and syncs it.
+        """Loads the newest version, as `load` does, for a commit to build on, and syncs its log to the disk.
 
         A torn end of the log is removed: it is what a power cut left of a commit that nobody was told of.
 
@@ -142,21 +142,21 @@ class Table(Snapshot):
         return table
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Returns the version of an application's last transaction, None before its first.
+        """Returns the version of an application id's last transaction; None where there was none.
 
         Raises:
-            LedgerError: The log has lost it, and it is not known any more.
+            LedgerError: The log has lost the transaction, and the ledger's second copy does not tell its version.
         """
         version = self.transaction_in_log(app_id)
         return self._lost_transactions().get(app_id) if version is None else version
 
     def check_ledger_copy(self) -> None:
-        """Raises LedgerError where the ledger's second copy tells that rows and ledger don't belong together."""
+        """Raises LedgerError where the ledger's second copy shows that rows and ledger don't belong together."""
         if self._copy is not None:
             check_copy(self._copy, self, self._store)
 
     def _lost_transactions(self) -> dict[str, int]:
-        """Returns the transactions that the log should have and hasn't, with their versions."""
+        """Returns the transactions, with versions, that the ledger's second copy has and the log has lost."""
         if self._lost[0] != self.version:
             said = {} if self._copy is None else transactions_at(self._copy, self)
             missing = {app_id: version for app_id, version in said.items() if self.transaction_in_log(app_id) is None}
@@ -166,9 +166,9 @@ class Table(Snapshot):
     def _properties(
         self, transactions: Mapping[str, int], lineage: WrittenLineage, *, removes: bool = False
     ) -> CommitProperties:
-        """Returns what a commit says; one that removes files is made of exactly this version.
+        """Returns a commit's transactions and lineage; with `removes`, delta-rs may not move it to a later version.
 
-        Of a later version delta-rs would remove a file that another engine has compacted or purged meanwhile, so that
+        On a later version delta-rs would remove a file that another engine has compacted or purged meanwhile, so that
         its rows were there twice.
         """
         set_now = self._lost_transactions() | dict(transactions)
@@ -180,12 +180,12 @@ class Table(Snapshot):
         )
 
     def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns what a commit expects of a transaction that counts such commits, and what it sets."""
+        """Returns, for a transaction that counts commits, its present count as expected, and the next one to set."""
         count = self.transaction_version(app_id)
         return {app_id: count}, {app_id: (count or 0) + 1}
 
     def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns the version that a commit which removes files builds on, and the version that it sets.
+        """Returns the count of commits that remove files, as the next such commit expects it, and as it sets it.
 
         delta-rs lets a commit remove files that another one only compacted meanwhile, and the rows of both would stay;
         so no two commits that remove files are made on the same version.
@@ -193,7 +193,7 @@ class Table(Snapshot):
         return self.counted(REWRITES_APP_ID)
 
     def create_checkpoint(self) -> None:
-        """Writes this version whole into one synced file, from which readers start."""
+        """Writes a checkpoint of this version, one synced file from which readers start."""
         self.check_access(Access.REARRANGE)
         self._delta.create_checkpoint()
         self._store.sync_commit(self.version)
@@ -265,7 +265,7 @@ class Table(Snapshot):
         logged: Mapping[str, LoggedFile],
         properties: CommitProperties,
     ) -> None:
-        """Writes a commit through delta-rs, or, where files to remove have deletion vectors, without it."""
+        """Writes a commit by delta-rs; by `put_commit` where files to remove have deletion vectors."""
         if logged:
             time_ms, partition_by = self._clock.now_ms(), self.partition_columns
             put_commit(
@@ -290,7 +290,7 @@ class Table(Snapshot):
         transactions: Mapping[str, int],
         lineage: WrittenLineage,
     ) -> int:
-        """Sets properties and transactions in one commit; raises StaleLedgerError where another came first."""
+        """Sets table properties and transactions in one commit; raises StaleLedgerError where another came first."""
         self.check_access(Access.APPEND)
         self.check_expected(expected)
 
@@ -305,7 +305,7 @@ class Table(Snapshot):
         return self._committed(write)
 
     def add_columns(self, columns: pa.Schema, *, lineage: WrittenLineage) -> int:
-        """Adds columns, and fields inside of structs, in one commit.
+        """Adds columns, or fields inside of structs, in one commit.
 
         Raises StaleLedgerError where another came first.
         """
@@ -328,7 +328,7 @@ class Table(Snapshot):
         expected: Mapping[str, int | None],
         lineage: WrittenLineage,
     ) -> int:
-        """Puts the files in place of all others, under another schema, in one commit.
+        """Replaces all files by the given ones, under another schema, in one commit.
 
         Args:
             schema: The table's columns from now on.
@@ -369,7 +369,7 @@ class Table(Snapshot):
         return self.version
 
     def _keep_ledger_copy(self) -> None:
-        """Writes the lineage and the ledger's second copy; where that fails they lag, and the commit stands."""
+        """Writes the commits' lineage and the ledger's second copy to files; a failure is only logged."""
         try:
             since = self._copy.version + 1 if self._copy is not None and self._copy.table_id == self.id else 0
             commits = (read_commit(self, version) for version in range(since, self.version + 1))
@@ -393,7 +393,7 @@ class Table(Snapshot):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
 
     def _with_vectors(self, removed: Sequence[NamedFile]) -> Mapping[str, LoggedFile]:
-        """Returns how the log names files that are to be removed; nothing where none of them has a deletion vector."""
+        """Returns, by name, how the log names files to remove; empty where none of them has a deletion vector."""
         names = {file.name for file in removed}
         return logged_files(self, names) if names & self.kept_rows().keys() else {}
 
@@ -440,7 +440,7 @@ def _is_there(store: TableFiles) -> bool:
 def _create(
     store: TableFiles, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
-    """Commits version 0, or nothing where another process did; a retry of delta-rs's would make a version 1 of it."""
+    """Commits version 0, or nothing where another process did; retries of delta-rs's would make a version 1 of it."""
     try:
         DeltaTable.create(
             store.location,

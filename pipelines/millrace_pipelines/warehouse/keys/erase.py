@@ -46,7 +46,7 @@ from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseReport:
-    """What was erased, or would be: rows, dead letters, and the number of replaced files, which vacuum is to remove.
+    """What an erasure removed, or would: rows, dead letters, and the number of replaced files, left to vacuum.
 
     `bytes` is the size of these files, and `file_rows` the number of all their rows and dead letters: the files are
     read whole, and what is not erased is written again. `left` counts dead letters of a load that has not ended: load,
@@ -106,7 +106,7 @@ def erase(
 
 
 class _Erased(NamedTuple):
-    """What one table loses: the files that are replaced, how many of their records go, and the version without them."""
+    """What an erasure takes from one table: the files to replace, the records that go, and the version after it."""
 
     files: Sequence[CurrentFile]
     records: int
@@ -114,7 +114,7 @@ class _Erased(NamedTuple):
 
 
 class _Erasure:
-    """One erasure, table after table."""
+    """An erasure, which goes through a table of rows and its dead letters."""
 
     def __init__(self, rows: Table, keys: frozenset[bytes], fs: FileSystem, run_id: str | None) -> None:
         self._rows = rows
@@ -126,18 +126,18 @@ class _Erasure:
 
     @property
     def left(self) -> int:
-        """Letters that could not be erased yet."""
+        """The number of dead letters with these keys that a load has not finished, so that they can't be erased yet."""
         return sum(self._left)
 
     def run(self, location: str) -> _Erased:
-        """Erases from one table."""
+        """Erases the keys from one table, and returns what it took away."""
         if self._has_dead_letters(location):
             finish_replay(self._rows, Table.load(location, self._fs), self._fs)
         version = rewrite(location, self._fs, self._make)
         return self._erased._replace(version=version)
 
     def look(self, location: str) -> _Erased:
-        """Returns what `run` would erase from one table, and changes nothing."""
+        """Returns what `run` would take from one table, and changes nothing."""
         table = Table.load(location, self._fs)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             touched = self._touched(table, pool)
@@ -160,7 +160,7 @@ class _Erasure:
         return location != self._rows.location
 
     def _touched(self, table: Table, pool: Executor) -> list[CurrentFile]:
-        """Returns the files that have one of the keys, be it in a row that another engine's deletion vector deletes."""
+        """Returns the files that have one of the keys, even if another engine's deletion vector deletes the row."""
         return files_with(table, current_files(table), ["key"], self._is_erased, pool, read=every_block_of)
 
     def _removals(
@@ -170,12 +170,12 @@ class _Erasure:
         return [Removal(task, file, is_erased, is_counted, is_listed=True) for task, file in enumerate(touched)]
 
     def _waiting(self, table: Table) -> FindRows:
-        """Returns a test for records that count: all but dead letters whose replay has not marked them yet."""
+        """Returns a test for the records to count: not dead letters that are rows, though not marked as replayed."""
         pending = pending_replay(self._rows, table) if self._has_dead_letters(table.location) else None
         return every_row if pending is None else lambda dead_letters: ~pending.mask(dead_letters)
 
     def _dead_letters(self) -> FindRows:
-        """Returns a test for dead letters to erase: those that the rows' ledger has reached; no load claims others."""
+        """Returns a test for the dead letters to erase: those with the keys, below the offsets of the ledger."""
         rows = ledger_of(Table.load(self._rows.location, self._fs))
         self._left = []
 

@@ -59,14 +59,14 @@ FindRows = Callable[[pa.Table], Mask]
 
 @dataclass(frozen=True, slots=True)
 class ErasedKeys:
-    """The erased keys of one table: by salted hash, the offset of each partition below which they are erased."""
+    """The erased keys of a table: for each salted hash of a key, by partition, the offset below which it is erased."""
 
     salt: bytes
     below: Mapping[str, Mapping[int, int]]
 
     @classmethod
     def of(cls, lineage: Iterable[Lineage]) -> ErasedKeys:
-        """Reads a table's history, oldest first; draws a new salt where nothing was erased yet."""
+        """Returns the erased keys by a table's lineage, oldest first; with a new salt where nothing was erased yet."""
         salt = None
         below: dict[str, dict[int, int]] = {}
         for entry in lineage:
@@ -77,11 +77,11 @@ class ErasedKeys:
         return cls(salt or secrets.token_bytes(SALT_BYTES), below)
 
     def hash_of(self, key: bytes) -> str:
-        """Returns a key's name in the history."""
+        """Returns the salted hash by which the history names a key."""
         return hashlib.blake2b(key, key=self.salt, digest_size=HASH_BYTES).hexdigest()
 
     def is_erased(self, rows: pa.Table) -> np.typing.NDArray[np.bool_]:
-        """Returns for each row whether its key was erased when the table had its offset."""
+        """Returns a mask of the rows whose key was erased at a time when the table already had their offset."""
         if not self.below:
             return np.zeros(rows.num_rows, np.bool_)
         columns = (rows.column(name).to_pylist() for name in ("key", "partition", "offset"))
@@ -92,15 +92,15 @@ class ErasedKeys:
 
 
 def every_row(rows: pa.Table) -> Mask:
-    """Returns a mask of all rows of a block."""
+    """Returns a mask that is true for each row of a block."""
     return np.ones(rows.num_rows, np.bool_)
 
 
 class Removal(NamedTuple):
-    """A file that is written again without the rows that are gone; of these `is_counted` chooses the claimed ones.
+    """A file to write again without the rows of `is_gone`; of these `is_counted` chooses those that the history claims.
 
-    Where `whole_of` names a partition, all rows of the file are of it, claimed, and gone: the file is not read, so that
-    one that can't be read is replaced, too. `is_listed` asks for the offsets of those that are gone.
+    Where `whole_of` names a partition, all rows are of that partition, claimed and gone: the file is not read, so that
+    a damaged file can be replaced, too. With `is_listed`, the offsets of the rows that are gone are returned.
     """
 
     task: int
@@ -112,14 +112,14 @@ class Removal(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Counts, by partition, the claimed rows that were left out, and has partition and offset of those asked for."""
+    """The claimed rows that were left out of a file, counted by partition; their coordinates where asked for."""
 
     counts: Counter[int]
     coordinates: Sequence[pa.Table] = ()
 
 
 class Remainder(NamedTuple):
-    """The files with the rows that are left, how many claimed rows of each partition are gone, listed offsets."""
+    """The new files with the remaining rows, the claimed rows that are gone by partition, and their listed offsets."""
 
     files: list[DataFile]
     gone: Counter[int]
@@ -135,20 +135,20 @@ def files_with(
     *,
     read: ReadBlocks = blocks_of,
 ) -> list[CurrentFile]:
-    """Returns the files that have at least one row that is meant, as far as `columns` of them tell."""
+    """Returns the files with at least one row for which `is_meant` is true, reading only `columns`."""
     has_rows = pool.map(partial(_has_rows, table, columns, is_meant, read), files)
     return [file for file, has in zip(files, has_rows, strict=True) if has]
 
 
 def count_gone(table: Table, removals: Iterable[Removal], pool: Executor) -> Counter[int]:
-    """Counts, by partition, the claimed rows that `write_remainders` would leave out; writes nothing."""
+    """Counts, by partition, the claimed rows that `write_remainders` would leave out, without writing."""
     return sum(pool.map(partial(_count_gone, table), removals), Counter())
 
 
 def write_remainders(
     table: Table, operation_id: str, fs: FileSystem, removals: Iterable[Removal], pool: Executor
 ) -> Remainder:
-    """Writes what is left of each file, several at once; a file of which nothing is left has no successor."""
+    """Writes the remaining rows of each file to a new file, several at once; none where no row remains."""
     written = list(pool.map(partial(_write_remainder, table, operation_id, fs), removals))
     return Remainder(
         files=[file for file, _ in written if file is not None],
@@ -158,9 +158,9 @@ def write_remainders(
 
 
 def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
-    """Yields what a lineage has under `absent`: by partition, how many more offsets give no row any more.
+    """Yields, for the lineage's field `absent`, the number of offsets of each partition whose rows a commit removes.
 
-    An audit takes them from what the loads say; they are negative where more offsets give a row than before.
+    An audit subtracts them from the rows that loads claim; a negative number stands for rows that were added.
     """
     for partition, offsets in sorted(counts.items()):
         if offsets:
@@ -195,7 +195,7 @@ def _write_remainder(table: Table, operation_id: str, fs: FileSystem, removal: R
 
 
 def _claimed_of(removal: Removal, rows: pa.Table, gone: Mask) -> Counter[int]:
-    """Returns how many claimed rows of each partition are among those of a block that are gone."""
+    """Returns, by partition, how many rows of a block are both gone and claimed by the history."""
     return Counter(rows.column("partition").to_numpy()[_counted(removal, rows, gone)].tolist())
 
 
@@ -213,7 +213,7 @@ def _listed(coordinates: Iterable[pa.Table]) -> list[OffsetPage]:
 
 
 def _gives_a_row(rows: pa.Table) -> Mask:
-    """Returns which rows stand for an offset: all of a table of rows, of dead letters those that are not replayed."""
+    """Returns a mask of the rows that stand for an offset: all rows; of dead letters, those that are not replayed."""
     if "replay" not in rows.column_names:
         return every_row(rows)
     waiting: Mask = rows.column("replay").is_null().to_numpy()
@@ -221,9 +221,9 @@ def _gives_a_row(rows: pa.Table) -> Mask:
 
 
 class Replaced(NamedTuple):
-    """What a replacement adds and removes, and how many claimed rows of each partition it removed and left out.
+    """The files that a replacement adds and removes, and by partition the claimed rows that it removed and left out.
 
-    `erased` has the offsets of those that it left out.
+    `erased` has the offsets of the rows that were left out because their keys are erased.
     """
 
     added: list[DataFile]
@@ -237,7 +237,10 @@ def replace_ranges(
     table: Table, operation_id: str, fs: FileSystem, *, ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange],
     staged: Sequence[DataFile], erased: ErasedKeys,
 ) -> Replaced:  # fmt: skip
-    """Writes what the table is to have instead of its rows in the ranges, of which loads claim those in `claimed`."""
+    """Writes the files that replace a table's rows in the ranges; loads claim only the rows in `claimed`.
+
+    The new rows are those in `staged`, without rows of erased keys.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         touched = _files_inside(table, ranges, pool)
         kept = write_remainders(table, operation_id, fs, _removals(table, touched, ranges, claimed), pool)
@@ -256,9 +259,9 @@ def replace_ranges(
 
 
 def count_rows(table: Table, ranges: Sequence[OffsetRange], is_counted: FindRows = every_row) -> Counter[int]:
-    """Returns how many rows of each partition lie in the ranges, of those that are counted; writes nothing.
+    """Returns, by partition, how many rows in the ranges fulfil `is_counted`; writes nothing.
 
-    These are those that `replace_ranges` would remove if loads claim all of the ranges.
+    They are the rows that `replace_ranges` would remove if loads claim all of the ranges.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         is_inside = partial(_inside, ranges)
@@ -286,9 +289,9 @@ def _removals(
 
 
 def _whole_of(table: Table, file: CurrentFile, ranges: Iterable[OffsetRange]) -> int | None:
-    """Returns the partition of which all rows of a file are, inside one of the ranges, as the log's bounds tell.
+    """Returns the partition of a file all of whose rows lie inside one of the ranges, by the bounds in the log.
 
-    None where they don't, and in a table of dead letters, of which only those count that wait for their replay.
+    Returns None for other files, and in a table of dead letters, of which only those that are not replayed count.
     """
     if file.offsets is None or "replay" in table.schema.names:
         return None
@@ -304,7 +307,7 @@ def _whole_of(table: Table, file: CurrentFile, ranges: Iterable[OffsetRange]) ->
 
 
 def may_have(file: CurrentFile, ranges: Iterable[OffsetRange]) -> bool:
-    """Returns whether the bounds in the log let a file have rows in the ranges."""
+    """Returns whether, by the bounds in the log, a file may have rows in the ranges."""
     return any(
         _meets(file.offsets, offset_range.from_offset, offset_range.until_offset - 1)
         and _meets(file.partitions, offset_range.partition, offset_range.partition)

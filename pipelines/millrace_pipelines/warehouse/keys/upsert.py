@@ -69,9 +69,9 @@ Numbers = np.typing.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertCounts:
-    """What became of the keys of a run: `inserted` ones are new in the table, `deleted` ones are gone from it.
+    """The keys of one load by what became of them: `inserted` keys are new in the table, `deleted` ones are gone.
 
-    `stale` counts the keys whose row in the table is newer, `keyless` the records that were left out without a key.
+    `stale` keys have a newer row in the table; `keyless` counts records without a key, which were left out.
     """
 
     inserted: int
@@ -82,14 +82,14 @@ class UpsertCounts:
 
 
 def coordinates_of(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Returns the coordinates of rows; a missing timestamp is before all others."""
+    """Returns key, partition, offset and timestamp of rows; a missing timestamp becomes the earliest one."""
     timestamps = filled(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
     columns = [rows.column(name) for name in ("key", "partition", "offset")]
     return pa.Table.from_arrays([*columns, timestamps], schema=COORDINATE_SCHEMA)
 
 
 def newest_of_each_key(coordinates: pa.Table) -> np.typing.NDArray[np.int64]:
-    """Returns the row numbers of the newest coordinates of each key, in ascending order; no key may be null."""
+    """Returns the row numbers, ascending, of the newest record of each key; no key may be null."""
     if coordinates.num_rows == 0:
         return np.zeros(0, np.int64)
     by_offset = _Ranks(coordinates, [("offset", "ascending")])
@@ -102,7 +102,7 @@ def newest_of_each_key(coordinates: pa.Table) -> np.typing.NDArray[np.int64]:
 
 
 class KeyConflicts(NamedTuple):
-    """The rows that meet newer coordinates, these, and the coordinates that meet newer rows, all by number."""
+    """Row numbers by who wins: table rows that are beaten, coordinates that beat them, and coordinates that lose."""
 
     replaced_rows: np.typing.NDArray[np.int64]
     newer_coordinates: np.typing.NDArray[np.int64]
@@ -110,9 +110,9 @@ class KeyConflicts(NamedTuple):
 
 
 def key_conflicts(rows: pa.Table, coordinates: pa.Table) -> KeyConflicts:
-    """Compares the coordinates of a table's rows with the newest ones of a load, by key.
+    """Compares the rows of a table with the newest records of a load, key by key, and returns which are newer.
 
-    A row of the same coordinates as the load's is beaten: the record was read again.
+    A row with the coordinates of the load's record is beaten: that record was read again.
     """
     met = pc.index_in(combined(rows.column("key")), value_set=combined(coordinates.column("key")))
     numbers = np.flatnonzero(met.is_valid().to_numpy(zero_copy_only=False))
@@ -127,7 +127,7 @@ def key_conflicts(rows: pa.Table, coordinates: pa.Table) -> KeyConflicts:
 
 
 class _Ranks:
-    """Coordinates with their ranks in an order."""
+    """Records' coordinates, each with its rank in a given order."""
 
     def __init__(self, coordinates: pa.Table, order: Order) -> None:
         self._ordered = pc.sort_indices(coordinates, sort_keys=order).to_numpy()
@@ -136,18 +136,18 @@ class _Ranks:
         self._ranked = coordinates.append_column("rank", pa.array(ranks))
 
     def grouped(self, by: list[str], aggregates: Aggregates = ()) -> pa.Table:
-        """Returns a row for each group, with its greatest rank."""
+        """Returns a row for each group, with the greatest rank in it."""
         return self._ranked.group_by(by, use_threads=False).aggregate([("rank", "max"), *aggregates])
 
     def last(self, groups: pa.Table) -> np.typing.NDArray[np.int64]:
-        """Returns for each group the row number of the coordinates with the greatest rank."""
+        """Returns, for each group of `grouped`, the row number of the coordinates with its greatest rank."""
         numbers: np.typing.NDArray[np.int64] = self._ordered[groups.column("rank_max").to_numpy()].astype(np.int64)
         return numbers
 
 
 @dataclass(slots=True)
 class Upsert:
-    """Merges the staged files of one run into a table, in one commit with the run's transactions."""
+    """Merges the files that a load's tasks wrote into a table by key, in one commit with the load's transactions."""
 
     staged: Sequence[DataFile]
     fs: FileSystem
@@ -158,7 +158,7 @@ class Upsert:
     _counts: UpsertCounts | None = field(default=None, init=False)
 
     def commit(self, location: str) -> tuple[int, UpsertCounts]:
-        """Merges into the newest version and commits; where another rewrite comes first, merges again.
+        """Merges the load's files into the newest version and commits; starts again where another rewrite comes first.
 
         The staged files, which no commit names, are the caller's to remove.
 
@@ -195,7 +195,7 @@ class Upsert:
 
 
 class _Staged:
-    """The newest record of each key of a run, and which of these are tombstones, stale, or of keys in the table."""
+    """The newest record of each key of a load, and which of them are tombstones, stale, or of a key in the table."""
 
     def __init__(
         self, coordinates: pa.Table, tombstones: Flags, rows: Sequence[int], numbers: Numbers, keyless: int
@@ -211,7 +211,7 @@ class _Staged:
 
     @classmethod
     def read(cls, table: Table, files: Sequence[DataFile], *, accept_keyless: bool) -> _Staged:
-        """Reads all coordinates; raises KeylessRecordsError where a record has no key and that is not accepted."""
+        """Reads key, partition, offset and time of all records; raises KeylessRecordsError for an unwanted null key."""
         coordinates, tombstones = [COORDINATE_SCHEMA.empty_table()], [np.zeros(0, np.bool_)]
         for file in files:
             for batch in blocks_of(table, file.name, columns=[*ENVELOPE, "value"]):
@@ -228,7 +228,7 @@ class _Staged:
         return cls(everything.filter(pa.array(has_key)), is_tombstone, rows, numbers, keyless.num_rows)
 
     def replaced_rows(self, table: Table, file: CurrentFile) -> Numbers:
-        """Returns the numbers of a file's rows that are beaten; threads may share it: a key has one row in a table."""
+        """Returns the numbers of a file's rows that newer records replace; threads may share it, as keys are unique."""
         beaten: list[Numbers] = [np.zeros(0, np.int64)]
         first_row = 0
         for batch in blocks_of(table, file.name, BLOCK_ROWS, ENVELOPE):
@@ -240,14 +240,14 @@ class _Staged:
         return np.concatenate(beaten)
 
     def wanted(self) -> list[Numbers]:
-        """Returns for each staged file the numbers of its rows that come into the table."""
+        """Returns, for each file of the load, the numbers of the rows that go into the table."""
         wanted = self._numbers[~self._is_stale & ~self._is_tombstone]
         starts = np.cumsum([0, *self._rows])
         bounds = np.searchsorted(wanted, starts)
         return [wanted[low:high] - start for low, high, start in zip(bounds, bounds[1:], starts, strict=False)]
 
     def counts(self) -> UpsertCounts:
-        """Counts what becomes of the keys."""
+        """Returns how many keys were inserted, updated, deleted or stale."""
         written = ~self._is_stale & ~self._is_tombstone
         return UpsertCounts(
             inserted=int((written & ~self._is_known).sum()),
@@ -259,7 +259,7 @@ class _Staged:
 
 
 class _Selection(NamedTuple):
-    """Some rows of a file, by number in ascending order, that become a new file."""
+    """Some rows of one file, by ascending row number, which become a new file."""
 
     task: int
     file: CurrentFile | DataFile

@@ -60,7 +60,7 @@ MAX_PARTITION = "max.partition"
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """The offsets of one partition that the table has: start_offset up to, not including, next_offset."""
+    """The offsets of one partition that a table holds: start_offset up to, not including, next_offset."""
 
     start_offset: int
     next_offset: int
@@ -69,7 +69,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What a table has of its topic, by partition; `name` is part of the application ids."""
+    """The offsets that a table holds of its topic, by partition; `name` is a part of the application ids."""
 
     topic: str
     topic_id: str
@@ -78,7 +78,7 @@ class Ledger:
 
     @property
     def name(self) -> str:
-        """The topic's id, with the generation behind it from the second on."""
+        """The name in application ids: the topic's id, with `.GENERATION` after it from the second ledger on."""
         return ledger_name(self.topic_id, self.generation)
 
     def next_offset(self, partition: int) -> int | None:
@@ -88,7 +88,7 @@ class Ledger:
 
 
 def ledger_name(topic_id: str, generation: int) -> str:
-    """Returns the name that a ledger has in application ids."""
+    """Returns a ledger's name in application ids: the topic's id, with `.GENERATION` after it from the second on."""
     return f"{topic_id}.{generation}" if generation else topic_id
 
 
@@ -108,7 +108,7 @@ def epoch_app_id(ledger: str, partition: int) -> str:
 
 
 def ledger_of(table: Table) -> Ledger:
-    """Returns the ledger in this version of a table; raises TableNotFoundError for a table that no load created."""
+    """Returns the ledger in a version of a table; raises TableNotFoundError where no load created the table."""
     try:
         topic, topic_id = table.configuration[TOPIC_PROPERTY], table.configuration[TOPIC_ID_PROPERTY]
     except KeyError:
@@ -118,7 +118,7 @@ def ledger_of(table: Table) -> Ledger:
 
 
 def check_rows_have_ledger(table: Table) -> None:
-    """Raises LedgerError where a table has rows that its ledger does not name as loaded."""
+    """Raises LedgerError where a table has rows, but its ledger lacks all offsets or those of a partition with rows."""
     table.check_ledger_copy()
     ledger, actions = ledger_of(table), table.add_actions()
     if not actions.num_rows or former_ledgers(table):
@@ -142,7 +142,7 @@ def check_ledger(table: Table, planned: Ledger) -> None:
 
 
 def entries_of(table: Table, ledger: str) -> dict[int, LedgerEntry]:
-    """Returns, by partition, what a table says under the name of its present ledger or of a former one."""
+    """Returns, by partition, the offsets that a table holds under the name of a ledger, the present or a former one."""
     entries: dict[int, LedgerEntry] = {}
     for partition in count():
         next_offset = table.transaction_version(next_app_id(ledger, partition))
@@ -157,7 +157,7 @@ def entries_of(table: Table, ledger: str) -> dict[int, LedgerEntry]:
 
 
 def former_ledgers(table: Table) -> dict[str, dict[int, LedgerEntry]]:
-    """Returns the ledgers before the present one, by name, oldest first; the table has rows of theirs too."""
+    """Returns the entries of earlier ledgers by name, oldest first; the table has rows of these, too."""
     names: list[str] = json.loads(table.configuration.get(FORMER_LEDGERS_PROPERTY, "[]"))
     return {name: entries_of(table, name) for name in names}
 
@@ -168,7 +168,7 @@ def read_ledger(location: str, fs: FileSystem = DISK) -> Ledger:
 
 
 def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Returns what a commit expects, and what it sets, by application id, to move partitions to `following` entries."""
+    """Returns, by application id, the versions that a commit expects and sets to move partitions to `following`."""
     expected: dict[str, int | None] = {}
     transactions: dict[str, int] = {}
     for partition, entry in following.items():
@@ -203,17 +203,17 @@ TRUNCATED = "log truncated"
 
 
 def skipped_location(table: str) -> str:
-    """Returns the location of the table of skipped ranges."""
+    """Returns the location of the table of skipped ranges beside a table."""
     return table.rstrip("/") + SKIPPED_SUFFIX
 
 
 def count_skips(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Returns, by application id, the versions that a commit with skipped ranges expects and sets."""
+    """Returns, by application id, the versions that a commit which skips ranges expects and sets."""
     return table.counted(APP_ID)
 
 
 def publish_skipped(table: Table, fs: FileSystem) -> int:
-    """Writes the rows of commits that skipped something, as far as they are missing, and returns their number.
+    """Adds what commits skipped to the table of skipped ranges, as far as it lacks that; returns the number of rows.
 
     Raises:
         StaleLedgerError: Another process wrote them at the same time.
@@ -248,7 +248,7 @@ def _skipped(commit: Lineage) -> list[LineageRange]:
 
 
 class GivenUp(NamedTuple):
-    """Offsets of a former ledger that the log has no longer; until_offset is None where their end is not known.
+    """Offsets of a former ledger that the log has lost; `until_offset` is None where their end is not known.
 
     The table keeps the rows that it has of these offsets.
     """
@@ -260,7 +260,7 @@ class GivenUp(NamedTuple):
 
 
 class AgreedEnd(NamedTuple):
-    """The offset up to which a log may hold what was loaded of it, and where to load from if that is not far enough."""
+    """The offset up to which a log agrees with what was loaded of it, and where to load from if the table has more."""
 
     offset: int
     restart: int
@@ -269,7 +269,7 @@ class AgreedEnd(NamedTuple):
 def agreed_end(
     log: LogOffsets, epoch_end: int | None, *, has_older_epoch: bool = False, has_newer_epoch: bool = False
 ) -> AgreedEnd:
-    """Returns up to where a log agrees with what was loaded of it.
+    """Returns the offset up to which a log still has what was loaded of it, and where to go on if that is less.
 
     A leader of an older epoch than that of the last loaded batch has another log, as after a backup was restored: it
     agrees on nothing. If there is a newer epoch, or the log goes on past the end of that epoch, then the epoch's end is
@@ -291,7 +291,7 @@ def agreed_end(
 
 
 def cut_partitions(ledger: Ledger, agreed_ends: Mapping[int, AgreedEnd], ahead: Mapping[int, int]) -> dict[int, int]:
-    """Returns the partitions whose logs do not hold all that was loaded of them, and the offsets up to where it was."""
+    """Returns, for each partition whose log has lost loaded offsets, the offset up to which it had been loaded."""
     reached = {
         partition: max(entry.next_offset, ahead.get(partition, 0)) for partition, entry in ledger.partitions.items()
     }
@@ -303,7 +303,7 @@ def cut_partitions(ledger: Ledger, agreed_ends: Mapping[int, AgreedEnd], ahead: 
 
 
 class LedgerChange(NamedTuple):
-    """The ledger that a table goes on with, its entries at where it begins, and what is given up."""
+    """The ledger that a table goes on with, its entries still empty, and the offsets that are given up."""
 
     ledger: Ledger
     given_up: tuple[GivenUp, ...]
@@ -318,7 +318,7 @@ def next_ledger(
     accept_recreated_topic: bool,
     accept_truncated_log: bool,
 ) -> LedgerChange | None:
-    """Returns the ledger to go on with; None for the present one.
+    """Returns the ledger that the table has to go on with; None where it keeps the present one.
 
     Args:
         ledger: The table's ledger.
@@ -348,7 +348,7 @@ def next_ledger(
 
 
 def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: int) -> None:
-    """Lets the table go on with another ledger; raises StaleLedgerError where a load moves the present one first."""
+    """Commits the change to another ledger; raises StaleLedgerError where a load moves the present one first."""
     following, present = change.ledger, ledger_of(table)
     expected, transactions = swap(replace(following, partitions={}), following.partitions)
     unmoved, ends = swap(present, present.partitions)
@@ -374,7 +374,7 @@ def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: i
 
 
 def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
-    """Returns an empty ledger under the topic's new id; what the old topic had beyond the table is not known."""
+    """Returns the change to an empty ledger under the topic's new id; the end of the old topic's offsets is unknown."""
     given_up = [
         GivenUp(partition, entry.next_offset, None, RECREATED) for partition, entry in ledger.partitions.items()
     ]
@@ -382,9 +382,9 @@ def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
 
 
 def _after_truncation(ledger: Ledger, cut: Mapping[int, AgreedEnd]) -> LedgerChange:
-    """Returns the next generation: cut partitions go on where their logs were cut, the others where they are.
+    """Returns the next generation: partitions that were cut go on where their log was cut, the others as before.
 
-    Each keeps the leader epoch of what was loaded last, which shows another cut that comes before more is loaded.
+    Each keeps the leader epoch of its last loaded batch, by which a further cut is noticed before the next load.
     """
     following: dict[int, LedgerEntry] = {}
     given_up: list[GivenUp] = []

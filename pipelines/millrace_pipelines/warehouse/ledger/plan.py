@@ -78,7 +78,7 @@ class OffsetRange(NamedTuple):
 
 
 class LostRange(NamedTuple):
-    """Offsets that a load goes on without, and the reason."""
+    """Offsets that can't be read any more and that a load goes on without, and the reason."""
 
     partition: int
     from_offset: int
@@ -87,7 +87,7 @@ class LostRange(NamedTuple):
 
 
 class LoadPlan(NamedTuple):
-    """What a load reads, what can't be read any more, the ledger after the commit, and what the table lacks then."""
+    """What a load reads, which offsets are lost, the ledger's entries after it, and each partition's lag after it."""
 
     ranges: tuple[OffsetRange, ...]
     lost: tuple[LostRange, ...]
@@ -107,7 +107,7 @@ def plan_load(
 ) -> LoadPlan:
     """Plans to read what lies between the ledger's next offsets and the log's ends, at most `max_records` offsets.
 
-    A committed read may end below the ledger, if earlier reads were uncommitted; then there is nothing to read.
+    A read of committed records may end below the ledger, if earlier reads took all; then there is nothing to read.
 
     Raises:
         OffsetsLostError: Retention deleted offsets that the table doesn't have, and they are not accepted as lost.
@@ -131,7 +131,7 @@ def plan_load(
 
 
 def share_out(wanted: Mapping[int, int], limit: int | None) -> dict[int, int]:
-    """Shares at most `limit` out in equal parts; what one partition does not want goes to the others."""
+    """Shares at most `limit` out among partitions in equal parts; what one does not want goes to the others."""
     left = sum(wanted.values()) if limit is None else limit
     shares: dict[int, int] = {}
     for served, (partition, count) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
@@ -141,7 +141,7 @@ def share_out(wanted: Mapping[int, int], limit: int | None) -> dict[int, int]:
 
 
 def split_ranges(ranges: Iterable[OffsetRange], max_records_per_task: int) -> list[OffsetRange]:
-    """Cuts each range into tasks of equal size, of at most `max_records_per_task` offsets."""
+    """Cuts each range into pieces of equal size, one for each task, of at most `max_records_per_task` offsets."""
     tasks: list[OffsetRange] = []
     for partition, from_offset, until_offset in ranges:
         pieces = -(-(until_offset - from_offset) // max_records_per_task)
@@ -151,7 +151,7 @@ def split_ranges(ranges: Iterable[OffsetRange], max_records_per_task: int) -> li
 
 
 def records_per_task(ranges: Sequence[OffsetRange], cores: int, max_records_per_task: int) -> int:
-    """Returns the size of a task, for `split_ranges`, with which all cores are done soonest; of equals, the largest.
+    """Returns the number of offsets in a task, for `split_ranges`, with which all cores end soonest; the largest such.
 
     The candidates are each core's share of all offsets in one task, in two, and so on up to MAX_ROUNDS; none is smaller
     than MIN_RECORDS_PER_TASK, or larger than the bound.
@@ -165,7 +165,7 @@ def records_per_task(ranges: Sequence[OffsetRange], cores: int, max_records_per_
 
 
 def _busiest_core(tasks: Iterable[OffsetRange], cores: int) -> int:
-    """Returns the work of the core that is done last, where each takes the next task when it is free, as in Spark."""
+    """Returns the number of offsets on the core that ends last, where each core takes the next task when it is free."""
     done = [0] * cores
     for task in tasks:
         heapreplace(done, done[0] + task.offsets + TASK_RECORDS)
@@ -173,14 +173,14 @@ def _busiest_core(tasks: Iterable[OffsetRange], cores: int) -> int:
 
 
 def _expected(ledger: Ledger, partition: int, log: LogOffsets) -> int:
-    """Returns the first offset of a partition that the table is to get."""
+    """Returns the first offset that a load is to read of a partition."""
     if (entry := ledger.partitions.get(partition)) is not None:
         return entry.next_offset
     return 0 if ledger.partitions else log.start_offset
 
 
 def _following(ledger: Ledger, offset_range: OffsetRange) -> LedgerEntry:
-    """Returns the entry after the load; behind lost offsets the former leader epoch says nothing any more."""
+    """Returns a partition's ledger entry after a load; without its leader epoch where offsets were lost before."""
     entry = ledger.partitions.get(offset_range.partition)
     if entry is None:
         return LedgerEntry(0 if ledger.partitions else offset_range.from_offset, offset_range.until_offset)
@@ -196,7 +196,7 @@ def _lost_ranges(ledger: Ledger, log: Mapping[int, LogOffsets]) -> Iterator[Lost
 
 
 def shown(lost: Iterable[LostRange | OffsetRange]) -> str:
-    """Returns the first few ranges as text, for an error."""
+    """Returns the first few ranges as text, for an error's message."""
     ranges = [
         f"partition {offset_range.partition}: {offset_range.from_offset}-{offset_range.until_offset - 1}"
         for offset_range in lost
@@ -212,7 +212,7 @@ def _lost_message(topic: str, lost: Iterable[LostRange]) -> str:
 
 
 class RequestedRange(NamedTuple):
-    """The offsets of a partition that are requested, `until_offset` not included; None for its beginning or end."""
+    """The requested offsets of a partition, `until_offset` not included; None for the log's beginning or end."""
 
     from_offset: int | None
     until_offset: int | None
@@ -220,7 +220,7 @@ class RequestedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """What a reload reads: offsets new to the table, and offsets to replace; and the ledger's entries after it."""
+    """What a reload reads, offsets new to the table and offsets to replace, and the changed ledger entries after it."""
 
     earlier: tuple[OffsetRange, ...]
     replaced: tuple[OffsetRange, ...]
@@ -240,7 +240,7 @@ def plan_reload(
     *,
     accept_lost_offsets: bool = False,
 ) -> ReloadPlan:
-    """Plans the reload of some partitions' ranges.
+    """Plans the reload of ranges: which offsets are read, which are new to the table, and the ledger after it.
 
     Raises:
         OffsetsLostError: Requested offsets are in the log no more, and that is not accepted.
@@ -271,7 +271,7 @@ def plan_reload(
 
 
 def _requested_offsets(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, partition: int) -> tuple[int, int]:
-    """Returns the requested range in numbers, cut where the table ends."""
+    """Returns the bounds of a requested range in offsets; the upper one is at most the end of the table."""
     end_offset = ledger.partitions[partition].next_offset if partition in ledger.partitions else log.end_offset
     low = log.start_offset if wanted.from_offset is None else wanted.from_offset
     high = end_offset if wanted.until_offset is None else min(wanted.until_offset, end_offset)
@@ -279,7 +279,7 @@ def _requested_offsets(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, 
 
 
 def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[OffsetRange, bool]]:
-    """Cuts the range where the table begins, and says of each piece whether it is new to the table."""
+    """Cuts a range where the table begins, and returns for each piece whether it is new to the table."""
     entry = ledger.partitions.get(partition)
     if entry is None:
         return [(OffsetRange(partition, low, high), True)]
@@ -295,7 +295,7 @@ def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[Of
 def _following_reload(
     ledger: Ledger, log: Mapping[int, LogOffsets], earlier: tuple[OffsetRange, ...]
 ) -> dict[int, LedgerEntry]:
-    """Returns the entries that earlier offsets begin; in a new ledger others begin, empty, where their logs do."""
+    """Returns the entries that earlier offsets change; new partitions begin, empty, where their logs do."""
     following = {
         partition: LedgerEntry(offsets.start_offset, offsets.start_offset)
         for partition, offsets in log.items()
@@ -316,7 +316,7 @@ def _lost_reload_message(topic: str, lost: Iterable[LostRange]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """A part of a topic. None leaves a side open.
+    """A part of a topic, by offsets or times; None leaves a side open.
 
     Attributes:
         partitions: Which partitions; None for all.
@@ -343,10 +343,10 @@ class Selection:
 def requested_ranges(
     selection: Selection, source: TopicSource, log: Mapping[int, LogOffsets], ledger: Ledger
 ) -> dict[int, RequestedRange]:
-    """Returns the selection in offsets, by partition.
+    """Returns the offsets that a selection means in each partition.
 
     Raises:
-        ModeError: A side has both an offset and a time, or the range ends before it begins.
+        ModeError: An end of the range has both an offset and a time, or the range ends before it begins.
     """
     if selection.from_offset is not None and selection.from_time_ms is not None:
         raise ModeError("a range begins at an offset or at a time, not at both")

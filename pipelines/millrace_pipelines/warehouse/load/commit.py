@@ -43,7 +43,7 @@ Versions = tuple[dict[str, int | None], dict[str, int]]
 
 
 class Committed(NamedTuple):
-    """What a commit of rows did: the table's version after it, and what became of keys or of earlier rows."""
+    """The result of a commit of rows: the table's version, an upsert's counts, and how many rows a reload removed."""
 
     version: int
     upserted: UpsertCounts | None = None
@@ -52,12 +52,12 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Commit(Generic[Plan]):
-    """What the tasks of a load, or of a reload, wrote, to be brought into the tables.
+    """What the tasks of a load or a reload wrote, and the commits that bring it into the tables.
 
     Attributes:
         rows: The table of rows, in the version that the plan was made from.
-        plan: What was read.
-        written: What the tasks wrote.
+        plan: The plan that the tasks carried out.
+        written: The files and counts that the tasks reported.
         lineage: What the commit of rows says of itself.
         load_id: Names the files.
         fs: The disk.
@@ -73,7 +73,7 @@ class _Commit(Generic[Plan]):
     accept_keyless: bool
 
     def _upserted(self, versions: Versions, lineage: WrittenLineage) -> Committed:
-        """Merges the rows, which writes files of its own; those of the load, which it has read, go in any case."""
+        """Merges the rows by key into files of its own, and then removes the files that the load's tasks wrote."""
         expected, transactions = versions
         upsert = Upsert(
             self.written.files, self.fs, expected=expected, transactions=transactions, lineage=lineage,
@@ -86,13 +86,13 @@ class _Commit(Generic[Plan]):
 
 
 class Append(_Commit[LoadPlan]):
-    """Appends what a load's tasks wrote; each commit is a compare-and-swap on the table's own ledger."""
+    """Appends what a load's tasks wrote; each commit is refused where its table's ledger is not as planned."""
 
     def commit_dead_letters(self, dead_letters: Table) -> None:
-        """Appends the dead letters and moves their ledger; does nothing where there are none.
+        """Appends the dead letters and advances their ledger; does nothing where there are none.
 
-        A ledger that is further already, by a load that stopped before its rows, stays there: dead letters below it are
-        known.
+        An offset that is higher there already, by a load that stopped before it committed rows, stays: the dead letters
+        below it are known.
         """
         files = self.written.dead_letter_files
         if not files:
@@ -106,7 +106,7 @@ class Append(_Commit[LoadPlan]):
         dead_letters.commit(files, expected=expected, transactions=transactions, lineage=self.lineage)
 
     def commit_rows(self) -> Committed:
-        """Appends the rows, or upserts them, and moves the ledger."""
+        """Appends the rows, or merges them by key, and advances the ledger in the same commit."""
         rows = self.rows
         expected, transactions = swap(ledger_of(rows), with_epochs(self.plan.following, self.written.results))
         if self.plan.lost or self.written.missing:
@@ -119,12 +119,12 @@ class Append(_Commit[LoadPlan]):
 
 
 class Replacement(_Commit[ReloadPlan]):
-    """Puts what a reload's tasks wrote in the place of the same offsets' rows and dead letters."""
+    """Replaces the rows and dead letters of a reload's offsets by what its tasks wrote."""
 
     def commit_dead_letters(self, dead_letters: Table) -> None:
-        """Replaces the dead letters; commits nothing where there were none and are none.
+        """Replaces the dead letters of the ranges; commits nothing where there were none and are none.
 
-        Which keys are erased is asked of the rows' table: a key may have been erased when it had no dead letter.
+        Erased keys are read from the rows' table: a key may have been erased when it had no dead letter.
         """
         finish_replay(self.rows, dead_letters, self.fs)
         written = {offset_range.partition: offset_range.dead_letters for offset_range in self._replaced}
@@ -144,7 +144,7 @@ class Replacement(_Commit[ReloadPlan]):
         replacing.commit(dead_letters, make)
 
     def commit_rows(self) -> Committed:
-        """Replaces the rows, or upserts them, and sets what the plan changes in the ledger."""
+        """Replaces the rows of the ranges, or merges them by key, and changes the ledger as the plan says."""
         ledger = ledger_of(self.rows)
         lineage = {**self.lineage, "ledger": ledger.name, "topic_id": ledger.topic_id}
         if mode_of(self.rows) is Mode.UPSERT:
@@ -168,7 +168,7 @@ class Replacement(_Commit[ReloadPlan]):
         return [part for part in self.written.ranges if part.range in self.plan.replaced]
 
     def _moved_entries(self, ledger: Ledger) -> Versions:
-        """Returns what to expect and to set: new partitions begin, and earlier offsets move a start."""
+        """Returns what the commit expects and sets in the ledger: partitions that begin, and starts that move."""
         following = self.plan.following
         begun = {partition: entry for partition, entry in following.items() if partition not in ledger.partitions}
         expected, transactions = swap(ledger, with_epochs(begun, self.written.results))
@@ -181,10 +181,10 @@ class Replacement(_Commit[ReloadPlan]):
 
 
 class _TableReplacement:
-    """The replacement of one table, which is made again on a newer version where another rewrite comes first.
+    """The replacement of ranges in one table, made again on a newer version where another rewrite is committed first.
 
-    `written` counts, by partition, what was written of the replaced ranges; `removed_rows` is how many rows of them
-    the last attempt took away, `left_out` how many that were read are of erased keys.
+    `written` counts, by partition, the new rows of the replaced ranges; `removed_rows` is how many old rows of theirs
+    the last attempt removed, `left_out` how many new rows it left out because their keys are erased.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class _TableReplacement:
         erased: ErasedKeys,
         claimed: Callable[[Counter[int]], Counter[int]] = lambda found: found,
     ) -> Rewrite:
-        """Writes the files of one attempt; `claimed` says, of the rows found, how many the history claims."""
+        """Writes the files of one attempt; `claimed` turns counts of former rows into those that the history claims."""
         done = replace_ranges(
             table, operation_id, self._fs, ranges=self._plan.ranges, claimed=self._plan.replaced,
             staged=self._staged, erased=erased,
@@ -224,7 +224,7 @@ class _TableReplacement:
         return Rewrite(added=done.added, removed=done.removed, lineage=said)
 
     def commit(self, table: Table, make: MakeRewrite) -> int:
-        """Commits the rewrite; staged files that were added in another form, without erased keys, are removed."""
+        """Commits the rewrite and returns the version; removes staged files that were added only after a rewrite."""
         version = rewrite(table.location, self._fs, make)
         unused = [file.name for file in self._staged if file.name not in self._added]
         store_at(table.location, self._fs).remove_durably(unused)

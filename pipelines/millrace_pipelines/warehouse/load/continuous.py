@@ -35,7 +35,7 @@ MAX_PAUSE_S = 30.0
 
 
 class Failure(NamedTuple):
-    """A failed load, which attempt in a row it was, counted from 1, and the pause before the next one."""
+    """A failed load: its error, its number among failures in a row, from 1, and the pause before the next attempt."""
 
     error: BaseException
     attempt: int
@@ -43,14 +43,14 @@ class Failure(NamedTuple):
 
 
 class ContinuousListener(Protocol):
-    """Follows a loop of loads; `load.metrics` and the command line do."""
+    """Follows a loop of loads, as the metrics (`load.metrics`) and the command line do."""
 
     def loaded(self, report: LoadReport) -> None:
-        """Hears that a load has ended, with or without something new."""
+        """Takes the report of a load that has ended, with or without new records."""
         ...
 
     def failed(self, failure: Failure) -> None:
-        """Hears that a load has failed and will be tried again."""
+        """Takes the failure of a load that will be tried again."""
         ...
 
 
@@ -62,13 +62,13 @@ def load_continuously(
     interval_s: float = DEFAULT_INTERVAL_S,
     attempts: int = DEFAULT_ATTEMPTS,
 ) -> None:
-    """Loads until `stop` is set.
+    """Runs loads, one after the other, until `stop` is set.
 
     Args:
         load: One exactly-once load.
         stop: Ends the loop after the running load, and any pause at once; an error that may pass then ends it quietly.
         listener: Follows the loop.
-        interval_s: The pause where a load has left nothing for the next.
+        interval_s: The pause after a load that has read all that the topic had.
         attempts: The number of failures in a row that ends the loop.
 
     Raises:

@@ -54,7 +54,7 @@ History: TypeAlias = Sequence[Lineage]
 
 
 def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, time_ms: int) -> dict[str, object]:
-    """Returns all that a load's report says, where it comes from, and when."""
+    """Returns the lineage of a load's commit: its report, the topic and ledger that it loaded, and the time."""
     facts = {name: fact for name, fact in asdict(report).items() if name not in UNTOLD}
     return (
         facts
@@ -73,7 +73,7 @@ def lineage_of_load(options: LoadOptions, ledger: Ledger, report: LoadReport, ti
 
 
 def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, time_ms: int) -> dict[str, object]:
-    """Returns which earlier offsets a reload added, as a load would say it, and what it replaced or left as it is."""
+    """Returns the lineage of a reload's commit: earlier offsets as a load has them, and the ranges that it replaced."""
     return of_run(options.run_id) | {
         "kind": LOAD,
         "load_id": load_id,
@@ -89,27 +89,27 @@ def lineage_of_reload(options: LoadOptions, load_id: str, report: ReloadReport, 
 
 
 def loads_of(lineage: Iterable[Lineage], ledger: str) -> list[Lineage]:
-    """Returns the loads that moved a ledger, oldest first."""
+    """Returns the lineage of the loads that advanced a ledger, oldest first."""
     return [one for one in lineage if one.get("kind", LOAD) == LOAD and one.get("ledger", ledger) == ledger]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """What one commit did.
+    """What one commit did to a table.
 
     Attributes:
         version: The version of the table that it made.
         time_ms: When it was made.
         kind: `load`, `reload`, `replay`, `erase`, `compact`, …; Delta's word for it where another program made it.
-        rows: How many rows it made of records.
-        dead_letters: How many dead letters it made of records.
-        removed: How many records have no row any more since this commit, which an erasure says.
+        rows: How many records it turned into rows.
+        dead_letters: How many records it turned into dead letters.
+        removed: How many records it took the rows of, as an erasure says.
         bytes: The size of the files that it added.
         file_names: Those files, whether the table still names them or not.
         seconds: How long the tasks and the commit took, None where it does not say so.
         load_id: The load, reload or replay that made it, None for others.
         run_id: The Dagster run that made it, None for other processes.
-        lineage: All that it says of itself.
+        lineage: The commit's whole lineage.
     """
 
     version: int
@@ -127,7 +127,7 @@ class TableCommit:
 
     @property
     def records_per_second(self) -> int | None:
-        """How many records it turned into rows and dead letters in a second; None where the time is unknown."""
+        """How many records the commit turned into rows and dead letters per second; None where the time is unknown."""
         return round((self.rows + self.dead_letters) / self.seconds) if self.seconds else None
 
 
@@ -141,7 +141,7 @@ def commits_since(table: Table, version: int, limit: int = COMMITS_AT_ONCE) -> l
 
 
 def newest_load(table: Table) -> TableCommit | None:
-    """Returns what the newest load did, reloads aside; None where the newest LOOKED_BACK commits have none.
+    """Returns the newest load, reloads aside; None where the newest LOOKED_BACK commits have none.
 
     Raises:
         WarehouseError: A commit can't be read.
@@ -156,7 +156,7 @@ def newest_load(table: Table) -> TableCommit | None:
 
 
 def described(commit: Commit) -> TableCommit:
-    """Returns what a commit did."""
+    """Returns what a commit did, from its lineage."""
     lineage = commit.lineage
     ranges = [*lineage.get("ranges", ()), *lineage.get("replaced", ())]
     return TableCommit(
@@ -185,7 +185,7 @@ def kind_of(commit: Commit) -> str:
 
 
 class Claim(NamedTuple):
-    """Offsets of one partition; `records` of them gave a row or a dead letter, lost ones gave none."""
+    """A range of offsets that a load claims to have read; `records` of them gave a row or a dead letter."""
 
     partition: int
     from_offset: int
@@ -202,20 +202,20 @@ class CountBounds(NamedTuple):
 
 
 def claims_of(lineage: Iterable[Lineage], ledger: str) -> list[Claim]:
-    """Returns what the loads of one ledger claim, in the order of partitions and offsets."""
+    """Returns the ranges that the loads of one ledger claim, in the order of partitions and offsets."""
     claims = [claim for load in loads_of(lineage, ledger) for claim in _claims(load)]
     return sorted(claims, key=lambda claim: (claim.partition, claim.from_offset))
 
 
 def claimed_records(rows: History, dead_letters: History, ledger: str, part: OffsetRange, found: int) -> int:
-    """Returns how many rows and dead letters of a part of the offsets the history claims.
+    """Returns how many rows and dead letters there should be in a part of the offsets, according to the history.
 
     Args:
         rows: The history of the table of rows.
         dead_letters: That of its dead letters.
         ledger: The ledger that loaded the part.
         part: Offsets that the ledger has.
-        found: How many there are; where the history allows other numbers too, this one is taken.
+        found: How many there are, which is returned if the history allows this number among others.
     """
     loaded = [_loaded(claim, part) for claim in claims_of(rows, ledger) if claim.partition == part.partition]
     absent = [_absent(commit, part) for commit in (*rows, *dead_letters)]
@@ -234,14 +234,14 @@ def _claims(load: Lineage) -> Iterator[Claim]:
 
 
 def _loaded(claim: Claim, part: OffsetRange) -> CountBounds:
-    """Returns how many of a claim's records lie in the part."""
+    """Returns how many of a claim's records, at least and at most, lie in the part."""
     inside = _common_offsets(claim.from_offset, claim.until_offset, part)
     outside = claim.until_offset - claim.from_offset - inside
     return CountBounds(max(0, claim.records - outside), min(claim.records, inside))
 
 
 def _absent(commit: Lineage, part: OffsetRange) -> CountBounds:
-    """Returns how many of the offsets that a commit says to be absent lie in the part; less than none for a gain."""
+    """Returns how many of a commit's absent offsets, at least and at most, lie in the part; negative for added ones."""
     offsets = sum(change["offsets"] for change in commit.get("absent", ()) if change["partition"] == part.partition)
     reloaded = [offset_range for offset_range in _reloaded(commit) if offset_range["partition"] == part.partition]
     inside = [
@@ -265,7 +265,7 @@ def _common_offsets(from_offset: int, until_offset: int, part: OffsetRange) -> i
 
 
 def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int, int], fs: FileSystem) -> Counter[int]:
-    """Returns, by partition, how many rows the history claims.
+    """Returns, by partition, how many rows of the ranges there should be, according to the history.
 
     Args:
         table: One version of the table of rows.
@@ -287,7 +287,7 @@ def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int
 
 
 def _waiting_dead_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
-    """Returns, by partition, how many dead letters no replay has made rows of."""
+    """Returns, by partition, how many dead letters of the ranges no replay has made rows of."""
     is_behind = replay_number(dead_letters) < replay_number(rows)
     pending = pending_replay(rows, dead_letters) if is_behind else None
     return count_rows(dead_letters, ranges, every_row if pending is None else lambda some: ~pending.mask(some))

@@ -89,12 +89,12 @@ HEADERS = "array<struct<key:string,value:binary>>"
 def run_tasks(
     spark: SparkSession, tasks: Sequence[OffsetRange], spec: LoadSpec, read: ReadRange, on_progress: OnProgress
 ) -> list[TaskResult]:
-    """Loads each range in its own task and returns their answers.
+    """Loads each range in its own Spark task and returns the tasks' results.
 
     Args:
         spark: Where the tasks run.
         tasks: A range for each task.
-        spec: What they share.
+        spec: What all tasks share.
         read: Gives the records of a range, inside the task.
         on_progress: Takes the number of finished tasks and of the records that they read, every POLL_INTERVAL_S, on
             another thread.
@@ -120,9 +120,9 @@ def run_tasks(
 
 
 def _load_or_damage(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, task: int) -> TaskResult:
-    """Loads a range; a damaged log is an answer, for another attempt would find the same, and Spark tells it at length.
+    """Loads a range; returns a damaged log as a result: another attempt would find it again, and Spark's error is long.
 
-    The files of the attempt are the load's, which removes them.
+    The load removes the files of such an attempt.
     """
     try:
         return load_range(offset_range, spec, read, task=task, fs=DISK)
@@ -131,7 +131,7 @@ def _load_or_damage(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, 
 
 
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
-    """Runs the job of a frame of RESULT and returns what its tasks answer; raises LoadFailedError where it fails."""
+    """Runs the tasks of a data frame and returns their results; raises LoadFailedError where it fails or is damaged."""
     try:
         rows = frame.collect()
     except (PySparkException, Py4JError) as error:
@@ -155,7 +155,7 @@ def _followed(
 
 @contextmanager
 def _reported(spark: SparkSession, on_progress: OnProgress) -> Iterator[None]:
-    """Passes on what Spark Connect reports: the number of finished tasks, but not what they read."""
+    """Registers `on_progress` for the number of finished tasks that Spark Connect reports; records count 0."""
 
     def handle(*, stages: Iterable[StageInfo] | None, **_: object) -> None:
         on_progress(sum(stage.num_completed_tasks for stage in stages or ()), 0)
@@ -176,7 +176,7 @@ def _tasks_done(context: SparkContext, group: str) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """Returns the task's own error out of Spark's report: the last line of the last Python traceback."""
+    """Returns the task's own error in Spark's report: the last line of the last Python traceback."""
     lines = [line.strip() for line in str(error).splitlines()]
     raised = [line for line in lines if "Error: " in line and not line.startswith(("File", "org.", "at "))]
     return raised[-1] if raised else str(error)
@@ -201,9 +201,9 @@ def _polled(poll: Callable[[], None]) -> Iterator[None]:
 
 
 def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the options, none where nothing is secured.
+    """Returns the options by which Spark's Kafka connector secures its connections; none where nothing is secured.
 
-    Raises InvalidConfigError for what these options can't express.
+    Raises InvalidConfigError for settings that the connector's options can't express.
     """
     source.security.read()  # which checks them all
     client_config = source.security.client_config or environment.get(VARIABLE)
@@ -222,7 +222,7 @@ def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.envi
 
 
 def _with_kafkas_names(told: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties without those that librdkafka alone has."""
+    """Returns properties under Kafka's names, in place of those that librdkafka alone has (`ssl.ca.location`)."""
     named = {SYNONYMS.get(name, name): value for name, value in told.items()}
     named[PROTOCOL] = named[PROTOCOL].upper()
     if "ssl.ca.location" in told:
@@ -251,7 +251,7 @@ def run_kafka_tasks(
     max_records_per_task: int,
     on_progress: OnProgress,
 ) -> list[TaskResult]:
-    """Loads every range through the connector and returns an answer for each.
+    """Loads every range through Spark's Kafka connector and returns a result for each.
 
     A job has one range of each partition, for the connector names a partition's range only once: several ranges of a
     partition are read one after the other.
@@ -267,7 +267,7 @@ def run_kafka_tasks(
 
 
 def one_of_each_partition(ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-    """Returns the ranges in rounds: the first range of each partition, then the second of those that have one."""
+    """Returns the ranges in rounds: the first range of each partition, then the second ones, and so on."""
     rounds: list[list[OffsetRange]] = []
     seen: Counter[int] = Counter()
     for offset_range in ranges:
@@ -303,7 +303,7 @@ def _run_job(
 def _rows(
     spark: SparkSession, ranges: Sequence[OffsetRange], source: TopicSource, max_records_per_task: int
 ) -> DataFrame:
-    """Returns a frame of the ranges' records: the partition, then the columns of a record."""
+    """Returns a data frame of the ranges' records: the column of the partition, then the columns of a record."""
     options = {
         **kafka_security(source),
         "kafka.bootstrap.servers": source.bootstrap,
@@ -325,7 +325,7 @@ def _rows(
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the columns behind the partition as Millrace's own reader gives them."""
+    """Returns a batch without its partition column, in the form of Millrace's own reader (`RECORD_SCHEMA`)."""
     offsets, timestamps, keys, values, headers = (
         column.cast(kind) for column, kind in zip(batch.columns[1:], RECORD_SCHEMA.types, strict=True)
     )
@@ -341,7 +341,7 @@ def _parts(headers: Column) -> HeaderParts:
 
 
 def _together(offset_range: OffsetRange, answers: Sequence[TaskResult]) -> TaskResult:
-    """Joins the answers of a planned range; raises LoadFailedError where two tasks met the same offsets."""
+    """Joins the results of the tasks of one planned range; raises LoadFailedError where two have the same offsets."""
     files = sorted((file for answer in answers for file in answer.files), key=lambda file: file.min_offset)
     for before, after in pairwise(files):
         if after.min_offset <= before.max_offset:

@@ -75,7 +75,7 @@ SERVICE = "millrace-load"
 
 
 class LoadTrace:
-    """Records the spans of one load, if it is traced at all."""
+    """Records the trace spans of one load; nothing where tracing is off."""
 
     def __init__(self, tracing: Tracing | None, clock: Clock) -> None:
         self._tracing = tracing
@@ -84,7 +84,7 @@ class LoadTrace:
 
     @contextmanager
     def committing(self, report: LoadReport, traces: Sequence[str]) -> Iterator[None]:
-        """Measures a commit, and records both spans when it has ended, whether it succeeded or failed."""
+        """Measures a commit; at its end, records spans of the load and the commit, whether it succeeded or failed."""
         contexts = sampled_contexts(trace.encode() for trace in traces)
         if self._tracing is None or not contexts:
             yield
@@ -116,7 +116,7 @@ def _attributes(report: LoadReport) -> Attributes:
 
 
 class PlannedLoad(NamedTuple):
-    """The ledger that the table begins first, None for none, and what is read after that."""
+    """The plan of a load, and the change to another ledger that comes before it; None where the ledger stays."""
 
     change: LedgerChange | None
     plan: LoadPlan
@@ -131,7 +131,7 @@ def load_topic(
     clock: Clock = CLOCK,
     tracing: Tracing | None = None,
 ) -> LoadReport:
-    """Loads what the topic has and the table doesn't, up to where the logs end when it begins.
+    """Loads the records that the topic has and the table lacks, up to the ends that the logs have at the beginning.
 
     Args:
         options: What to load where.
@@ -153,7 +153,7 @@ def load_topic(
 
 
 def preview_load(options: LoadOptions, *, fs: FileSystem = DISK) -> LoadPreview:
-    """Returns what `load_topic` would do now; raises what it raises before its first write."""
+    """Returns what `load_topic` would do now, and writes nothing; raises what that raises before its first write."""
     found = look(options, fs)
     change, plan = planned_load(options, found)
     return LoadPreview(
@@ -170,7 +170,7 @@ def preview_load(options: LoadOptions, *, fs: FileSystem = DISK) -> LoadPreview:
 
 
 def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:
-    """Plans a load, which changes nothing.
+    """Returns the plan of a load, from what `look` has found; changes nothing.
 
     Raises:
         TopicRecreatedError, LogTruncatedError: The topic, or a log, is not the one that the table was loaded from, and
@@ -252,7 +252,7 @@ def reload_topic(
     fs: FileSystem = DISK,
     clock: Clock = CLOCK,
 ) -> ReloadReport:
-    """Reads a part of a topic again, and puts it in the place of what the table has of it; or of earlier offsets.
+    """Reads a part of a topic again, and replaces what the table has of it, or adds it as earlier offsets.
 
     It takes what `load_topic` takes, but for REFUSED_OPTIONS. The table is created where it is missing.
 
@@ -276,7 +276,7 @@ def reload_topic(
 
 
 def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem = DISK) -> ReloadPreview:
-    """Returns what `reload_topic` would do now; raises what it raises before its first write."""
+    """Returns what `reload_topic` would do now, and writes nothing; raises what that raises before its first write."""
     check_options(options)
     found = look(options, fs, access=Access.REMOVE)
     plan, rows = planned_reload(options, selection, found), found.tables.rows
@@ -293,7 +293,7 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
 
 
 def check_options(options: LoadOptions) -> None:
-    """Raises ModeError for an option that a reload can't obey."""
+    """Raises ModeError where an option is set that a reload does not support."""
     for name, reason in REFUSED_OPTIONS.items():
         if getattr(options, name):
             raise ModeError(f"{name} is not for a reload: {reason}")
@@ -330,7 +330,7 @@ def _reloaded(
 
 
 def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
-    """Raises ModeError where replacing ranges would not leave the table as the topic says."""
+    """Raises ModeError where a reload of the ranges would leave the table different from the topic."""
     if tables.rows is not None and former_ledgers(tables.rows) and plan.ranges:
         raise ModeError(
             f"{tables.location} has rows of former logs too, at offsets of their own: load into another table"

@@ -111,7 +111,7 @@ def ledger_change(
     log: Mapping[int, LogOffsets],
     accepted: AcceptOptions,
 ) -> LedgerChange | None:
-    """Returns the new ledger with which the table has to go on; None where it keeps the present one.
+    """Returns the change to the new ledger with which the table has to go on; None where it keeps the present one.
 
     Raises:
         TopicRecreatedError: The topic was deleted and created again, and that is not accepted.
@@ -135,7 +135,7 @@ def ledger_change(
 def _checked_ends(
     source: TopicSource, ledger: Ledger, log: Mapping[int, LogOffsets], ahead: Mapping[int, int]
 ) -> dict[int, AgreedEnd]:
-    """Returns up to where each log agrees, by the leaders that were asked; by the newest ones where logs seem cut."""
+    """Returns up to where each log agrees with the table; asks the newest leaders again where a log seems cut."""
     with brokers_of(source) as brokers:
         ends = _agreed_ends(brokers, source.topic, ledger, log)
         cut = cut_partitions(ledger, ends, ahead)
@@ -166,7 +166,7 @@ def _agreed_ends(brokers: Brokers, topic: str, ledger: Ledger, log: Mapping[int,
 
 
 def check_same_logs(source: TopicSource, planned: TopicDescription, plan: RangePlan) -> None:
-    """Checks that the tasks read the topic, and the logs, that the plan was made for.
+    """Checks that topic and logs were still those of the plan when the tasks read them.
 
     A log whose leader epoch has risen since its offsets were told may have been cut and have grown again while the
     tasks read it.
@@ -196,7 +196,7 @@ def check_same_logs(source: TopicSource, planned: TopicDescription, plan: RangeP
 
 
 def _reached(plan: RangePlan) -> dict[int, int]:
-    """Returns, by partition, the offset up to which the plan reads the log or takes it as loaded."""
+    """Returns, by partition, the offset up to which the plan reads the log or has its records already."""
     read = {offset_range.partition: offset_range.until_offset for offset_range in sorted(plan.ranges)}
     return read | {partition: entry.next_offset for partition, entry in plan.following.items()}
 
@@ -207,7 +207,7 @@ NO_DEAD_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
 
 class LoadInputs(NamedTuple):
-    """What a plan is made from: the topic, where its logs start and end, and the tables.
+    """What a load is planned from: the topic, its log offsets and the tables.
 
     The description has the epochs of the leaders that gave the offsets.
     """
@@ -220,7 +220,7 @@ class LoadInputs(NamedTuple):
 def look(
     options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load, access: Access = Access.APPEND
 ) -> LoadInputs:
-    """Looks at what a load reads and writes.
+    """Reads what a load is planned from: the topic, its log offsets and the tables.
 
     Raises:
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
@@ -240,7 +240,7 @@ def look(
 
 
 def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, int]:
-    """Returns the epochs of the leaders that gave the offsets; none where the leader lacks what the table has."""
+    """Returns the epochs of the leaders that told the offsets, without leaders that lack offsets of the table."""
     return {
         partition: offsets.leader_epoch
         for partition, offsets in log.items()
@@ -249,12 +249,12 @@ def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, 
 
 
 def group_name(table: Table) -> str:
-    """Returns a name that people recognize, with a part of the table's id so that no two tables share it."""
+    """Returns a consumer group's name for a table, `millrace-FOLDER-ID`, with the first letters of the table's id."""
     return f"millrace-{os.path.basename(table.location.rstrip('/'))}-{table.id[:ID_LETTERS]}"
 
 
 def commit_group(source: TopicSource, group: str, entries: Mapping[int, LedgerEntry]) -> str | None:
-    """Commits the next offsets under the group's name; returns why that failed, or None."""
+    """Commits the table's next offsets to the broker under a group's name; returns why that failed, or None."""
     offsets = {(source.topic, partition): GroupOffset(entry.next_offset, "") for partition, entry in entries.items()}
     try:
         with Cluster(source.bootstrap, security=source.security.read()) as cluster:
@@ -265,21 +265,21 @@ def commit_group(source: TopicSource, group: str, entries: Mapping[int, LedgerEn
 
 
 class Opened(NamedTuple):
-    """The topic as it was when the load was planned, and the tables as they are for its rows."""
+    """The topic as it was when the load was planned, and the tables, created or evolved as the plan needs them."""
 
     description: TopicDescription
     tables: LoadTables
 
 
 class Published(NamedTuple):
-    """The group whose offsets were committed, None where none was to be, and why they could not be."""
+    """The group to which offsets were committed, None for none, and why that failed, None where it did not."""
 
     group: str | None = None
     group_error: str | None = None
 
 
 class RangeLoader:
-    """Loads the ranges of one plan, under one id that names its files."""
+    """Carries out one plan: reads its ranges and commits them, under one id that is in the names of its files."""
 
     def __init__(
         self,
@@ -300,11 +300,11 @@ class RangeLoader:
         self._lease = Lease(fs)
 
     def look(self, access: Access = Access.APPEND) -> LoadInputs:
-        """Returns what a plan is made from, once the end of the table's log is repaired and synced."""
+        """Reads what a plan is made from, after repairing and syncing the end of the table's log."""
         return look(self.options, self.fs, load=Table.load_to_write, access=access)
 
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
-        """Makes the tables as the plan takes them: created or evolved, and at the ledger that it was made for.
+        """Creates or evolves the tables for the plan, and makes sure that they have the ledger it was made from.
 
         Raises:
             StaleLedgerError: Another load came between; run again.
@@ -326,7 +326,7 @@ class RangeLoader:
 
     @contextmanager
     def working(self, spark: SparkSession | SharedSession | None, what: str) -> Iterator[SparkSession]:
-        """Holds the lease on the table while files are written and committed; gives the session, or starts one."""
+        """Holds the lease on the table while files are written and committed; yields the given or a started session."""
         options = self.options
         self._listener.reached(Step.PLANNED)
         given = spark.get() if isinstance(spark, SharedSession) else spark
@@ -337,7 +337,7 @@ class RangeLoader:
             yield session
 
     def seconds(self) -> float:
-        """Returns the seconds since the session was there."""
+        """Returns the seconds since the Spark session was ready."""
         return (self.clock.monotonic_ms() - self._started_ms) / 1000
 
     def write(
@@ -349,7 +349,7 @@ class RangeLoader:
         *,
         may_accept_missing: bool = False,
     ) -> Written:
-        """Has tasks write the plan's ranges, and verifies what they answer.
+        """Has Spark tasks write the plan's ranges, and verifies that their results account for each offset.
 
         Args:
             spark: Where the tasks run.
@@ -397,7 +397,7 @@ class RangeLoader:
         return Written(tuple(results), tuple(ranges), (*missing, *damaged_ranges(results)))
 
     def commit(self, tables: LoadTables, commit: Append | Replacement) -> Committed:
-        """Commits the dead letters, then the rows; raises what the commit raises."""
+        """Commits the dead letters and then the rows; raises what the methods of `commit` raise."""
         dead_letters = tables.dead_letters
         if dead_letters is None and commit.written.dead_letter_files:
             dead_letters = made_dead_letters(tables.rows, self.fs)
@@ -411,7 +411,7 @@ class RangeLoader:
         return committed
 
     def publish(self) -> Published:
-        """Publishes what follows from the table: the rows of skipped ranges, and the offsets of a group."""
+        """Publishes the table's skipped ranges and, if asked to, commits its next offsets to the broker for a group."""
         options, table = self.options, Table.load(self._location, self.fs)
         publish_skipped(table, self.fs)
         entries = ledger_of(table).partitions
@@ -458,7 +458,7 @@ class RangeLoader:
         return run_tasks(spark, tasks, spec, partial(read, options.source), on_progress)
 
     def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
-        """Removes this load's files from both tables where it is certain that it commits nothing to them any more."""
+        """Removes this load's files from both tables on an error after which it can't commit them any more."""
         locations = [tables.rows.location, dead_letters_dir(tables.rows.location)]
         return files_removed_on(kind, locations, self.load_id, self.fs)
 

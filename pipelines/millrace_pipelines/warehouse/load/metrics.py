@@ -57,7 +57,7 @@ FAILING = "millrace_table_load_failing"
 
 
 class LoadMetrics:
-    """The metrics of a continuous load, in a registry of their own."""
+    """The Prometheus metrics of a continuous load, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -76,12 +76,12 @@ class LoadMetrics:
         return Counter(name, text, registry=self.registry)
 
     def serve(self, host: str, port: int) -> int:
-        """Serves GET /metrics on a thread and returns the port; port 0 asks for a free one."""
+        """Serves the metrics at GET /metrics on a thread, and returns the port; port 0 asks for a free one."""
         server, _ = start_http_server(port, host, self.registry)
         return int(server.server_port)
 
     def loaded(self, report: LoadReport) -> None:
-        """Notes a load's lag and, if it committed something, what it committed."""
+        """Sets the lag after a load and, if it committed something, counts its rows and dead letters."""
         for partition, lag in report.lag.items():
             self._lag.labels(report.topic, str(partition)).set(lag)
         if report.version is not None:
@@ -92,12 +92,12 @@ class LoadMetrics:
             self._version.set(report.version)
 
     def failed(self, failure: Failure) -> None:
-        """Counts a failure, by the name of its error."""
+        """Counts a failed load under the name of its error."""
         self._failures.labels(type(failure.error).__name__).inc()
 
 
 class ToldTable(NamedTuple):
-    """What a table holds, and its newest load; None where no load is among its newest commits."""
+    """A described table and its newest load; None where none of its newest commits is a load."""
 
     facts: TableFacts
     last_load: TableCommit | None
@@ -120,13 +120,13 @@ LOAD_GAUGES: tuple[tuple[str, str, Callable[[TableCommit], float | None]], ...] 
 
 
 class TableCollector(Collector):
-    """What tables held when they were described."""
+    """The Prometheus metrics of tables, as they were when they were described."""
 
     def __init__(self, tables: Sequence[ToldTable]) -> None:
         self._tables = tables
 
     def collect(self) -> Iterable[Metric]:
-        """Yields all families; what is not known of a table is left out."""
+        """Yields the metrics; a value that is not known of a table is left out."""
         for name, text, value in GAUGES:
             yield _family(name, text, [(one.facts, value(one.facts)) for one in self._tables])
         for name, text, of_load in LOAD_GAUGES:
@@ -143,7 +143,7 @@ def _family(name: str, text: str, values: Iterable[tuple[TableFacts, float | Non
 
 
 def write_textfile(path: str, collector: Collector) -> None:
-    """Replaces a file at once, so that no reader sees half of it. Raises SetupError where it can't be written."""
+    """Writes a collector's metrics to a file, replacing it at once; raises SetupError where that fails."""
     registry = CollectorRegistry()
     registry.register(collector)
     try:
@@ -153,7 +153,7 @@ def write_textfile(path: str, collector: Collector) -> None:
 
 
 class LoadAttempts(Collector):
-    """Counts the loads of one table and their failures. It goes on from the counts in the table's file, or from 0."""
+    """Counts the loads of one table and their failures, on top of the counts in the table's metrics file."""
 
     def __init__(self, table: str, topic: str) -> None:
         self._labels = (table if "://" in table else os.path.abspath(table), topic)
@@ -162,7 +162,7 @@ class LoadAttempts(Collector):
         self._failing: str | None = None
 
     def note(self, path: str, error: str | None) -> None:
-        """Adds a load to the file: with the name of its error, or None where it succeeded.
+        """Counts a load in the file; `error` is the name of its error, None for a load that succeeded.
 
         Raises SetupError where the file can't be read or written.
         """
@@ -174,7 +174,7 @@ class LoadAttempts(Collector):
         write_textfile(path, self)
 
     def collect(self) -> Iterable[Metric]:
-        """Yields all families."""
+        """Yields the metrics."""
         attempts = CounterMetricFamily(ATTEMPTS, "Loads, those that failed included.", labels=LABELS)
         attempts.add_metric(self._labels, self._attempts)
         failures = CounterMetricFamily(FAILURES, "Loads that failed.", labels=(*LABELS, "error"))

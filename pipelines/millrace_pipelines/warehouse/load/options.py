@@ -41,7 +41,7 @@ class SourceOptions:
 
     @property
     def source(self) -> TopicSource:
-        """The topic as readers take it."""
+        """The topic, with the isolation and security with which it is read."""
         security = SecuritySource(self.client_config)
         return TopicSource(self.bootstrap, self.topic, Isolation(self.isolation), security)
 
@@ -54,7 +54,7 @@ class TargetOptions:
         table: A folder, or s3://bucket/path; the first load creates the table.
         schema: Path of the payload's declared schema; None for the table's own, or the raw envelope.
         columns: Names of columns by the paths of their fields, beside those that the schema's file gives.
-        mode: A row for each record, or for each key; None for the table's own mode, which is append for a new table.
+        mode: A row for each record (append) or key (upsert); None for the table's own mode, append for a new table.
         compression: The codec of all files that are written from now on; None for the table's own choice, or none.
         commit_group: Whether the table's offsets are committed to the broker too, for tools that show a group's lag.
         group: The group's name; None for a name that is made of the table's name and id.
@@ -71,7 +71,7 @@ class TargetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptOptions:
-    """What a load goes on with instead of raising an error; each is on record in the table's history.
+    """The errors in spite of which a load goes on; the table's history tells of each.
 
     Attributes:
         accept_lost_offsets: Go on past offsets that retention deleted before they were loaded, or that a log which is
@@ -89,7 +89,7 @@ class AcceptOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
-    """What is loaded, in three parts that are given together: source, target, and what is accepted.
+    """The options of a load, in three parts: the source, the target, and what is accepted.
 
     Attributes:
         master: Spark's master, or sc://HOST:PORT of a Spark Connect server; None for all cores of this machine.
@@ -103,7 +103,7 @@ class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
 
 
 class Step(StrEnum):
-    """The points of a load between which something durable happens, in order."""
+    """The steps of a load, in order; something durable happens between each two."""
 
     PLANNED = "planned"
     WRITTEN = "written"
@@ -113,14 +113,14 @@ class Step(StrEnum):
 
 
 class LoadListener(Protocol):
-    """Follows a load; an error that `reached` raises stops it like any other."""
+    """Follows a load; an error that `reached` raises stops the load like any other."""
 
     def reached(self, step: Step) -> None:
-        """Hears, on the load's thread, that it is at this step."""
+        """Takes, on the load's thread, the step that the load has reached."""
         ...
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Hears, on another thread, how many tasks are finished, and how many records they have read."""
+        """Takes, on another thread, how many tasks are finished, and how many records these have read."""
         ...
 
 

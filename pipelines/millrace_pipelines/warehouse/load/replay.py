@@ -73,7 +73,7 @@ WRITTEN, ROWS_COMMITTED, DEAD_LETTERS_MARKED = "written", "rows committed", "let
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What to replay.
+    """Which dead letters a replay decodes again, and by which schema.
 
     Attributes:
         table: The rows' table.
@@ -92,7 +92,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """What a replay did: `replayed` of the `selected` dead letters became rows; `staying` counts others by reason.
+    """The result of a replay: `replayed` of the `selected` dead letters became rows; `staying` counts others by reason.
 
     `finished` is the number of an earlier replay whose dead letters were marked only now; None where there was none.
     `changes` are those of the table's columns, for a corrected schema.
@@ -115,7 +115,7 @@ def replay(
     fs: FileSystem = DISK,
     clock: Clock = CLOCK,
 ) -> ReplayReport:
-    """Replays dead letters.
+    """Decodes dead letters again, and appends those that fit now to the rows, each exactly once.
 
     Raises:
         TableNotFoundError: No table, or none with dead letters.
@@ -129,7 +129,7 @@ def replay(
 
 
 class _Replay:
-    """One replay, from the dead letters to their marks."""
+    """One replay: it decodes dead letters again, commits rows, and then marks the dead letters as replayed."""
 
     def __init__(self, options: ReplayOptions, replay_id: str, on_step: OnStep, fs: FileSystem, clock: Clock) -> None:
         self._options = options
@@ -173,9 +173,9 @@ class _Replay:
         )
 
     def _payload(self) -> Payload | None:
-        """Returns the payload of the given schema, or of the table's, and brings the table to it but for a dry run.
+        """Returns the decoder of the given or the table's own schema, and unless it is a dry run evolves the table.
 
-        A table of raw envelopes has none.
+        Returns None for a table of raw envelopes.
         """
         rows = Table.load(self._location, self._fs)
         if mode_of(rows) is not Mode.APPEND:
@@ -193,7 +193,7 @@ class _Replay:
         return None if found.wanted is None else found.wanted.payload
 
     def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
-        """Yields the selected dead letters, as many at a time as a commit takes."""
+        """Yields the selected dead letters in parts, each for one commit."""
         ledger = ledger_of(Table.load(self._location, self._fs))
         part: list[pa.Table] = []
         for some in dead_letters_of(dead_letters):
@@ -209,7 +209,7 @@ class _Replay:
             yield part
 
     def _without_damaged(self, dead_letters: pa.Table) -> pa.Table:
-        """Returns the dead letters without those of damaged batches, which are no records: they stay."""
+        """Returns the dead letters without those of damaged batches, which are no records and stay; counts these."""
         damaged = pc.equal(filled(dead_letters.column("reason"), NO_REASON), pa.scalar(Reason.DAMAGED.value))
         records = dead_letters.filter(pc.invert(damaged))
         if count := dead_letters.num_rows - records.num_rows:
@@ -264,7 +264,7 @@ class _Replay:
 
 
 def _by_ledger(dead_letters: pa.Table) -> Iterator[pa.Table]:
-    """Yields the dead letters of each ledger apart, for offsets of different ledgers may be equal."""
+    """Yields the dead letters of each ledger apart, as different ledgers may have the same offsets."""
     for ledger in texts_of(dead_letters.column("ledger").unique()):
         yield dead_letters.filter(pc.equal(dead_letters.column("ledger"), pa.scalar(ledger)))
 

@@ -32,7 +32,7 @@ DAMAGED = "damaged"
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
-    """One partition's part of a load, in which every offset is accounted for.
+    """One partition's range of a load, with a count for each thing that its offsets became.
 
         rows + dead_letters + control + aborted + compacted + missing == until_offset - from_offset
 
@@ -53,7 +53,7 @@ class LoadedRange:
 
     @property
     def range(self) -> OffsetRange:
-        """The planned range."""
+        """The range that was planned."""
         return OffsetRange(self.partition, self.from_offset, self.until_offset)
 
     @property
@@ -63,10 +63,10 @@ class LoadedRange:
 
 
 class Written(NamedTuple):
-    """What the tasks of a load wrote: their answers, and the planned ranges with each offset accounted for.
+    """What the tasks of a load wrote: their results, and the planned ranges with each offset accounted for.
 
-    `missing` has the offsets that the log has lost, and the load goes on without; `recorded` is what the lineage of a
-    commit says of the offsets that gave a row or a dead letter: nothing where all did.
+    `missing` has offsets that the log has lost and that the load goes on without; `recorded` is the part of a commit's
+    lineage that names the offsets which gave a row or a dead letter, empty where all did.
     """
 
     results: tuple[TaskResult, ...]
@@ -85,7 +85,7 @@ class Written(NamedTuple):
         return [file for result in self.results for file in result.dead_letter_files]
 
     def keeping(self, store: TableFiles, load_id: str) -> Written:
-        """Returns the same with `recorded`, which is durable then, before a commit says so."""
+        """Returns a copy with `recorded` set, once the recorded offsets are durable, so that a commit may name them."""
         pages = [OffsetPage(*result.range, result.recorded) for result in self.results if result.recorded]
         return self._replace(recorded={"recorded": keep_offsets(store, load_id, pages)}) if pages else self
 
@@ -93,7 +93,7 @@ class Written(NamedTuple):
 def verify_results(
     ranges: Sequence[OffsetRange], results: Sequence[TaskResult], *, is_compacted: bool
 ) -> list[LoadedRange]:
-    """Returns the ranges as loaded; raises LoadFailedError where tasks miss an offset, overlap or miscount."""
+    """Returns the ranges with their counts; raises LoadFailedError where tasks miss an offset, overlap or miscount."""
     by_range = [[result for result in results if _begins_in(offset_range, result.range)] for offset_range in ranges]
     if sum(map(len, by_range)) != len(results):
         raise LoadFailedError("tasks answered for ranges that were not planned, or planned ranges overlap")
@@ -103,7 +103,7 @@ def verify_results(
 
 
 def missing_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
-    """Returns the offsets that a log which is not compacted has lost, as far as the reader can tell."""
+    """Returns the offsets that a log without compaction has lost, where the reader can tell them."""
     return [
         LostRange(result.range.partition, from_offset, until_offset, MISSING)
         for result in sorted(results, key=lambda result: result.range)
@@ -113,7 +113,7 @@ def missing_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
 
 
 def damaged_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
-    """Returns the offsets that are lost in damaged batches, but for those at which these are dead letters."""
+    """Returns the offsets that are lost in damaged batches, without each batch's first one, which is a dead letter."""
     return [
         LostRange(result.range.partition, from_offset, until_offset, DAMAGED)
         for result in sorted(results, key=lambda result: result.range)
@@ -123,7 +123,7 @@ def damaged_ranges(results: Sequence[TaskResult]) -> list[LostRange]:
 
 
 def with_epochs(following: Mapping[int, LedgerEntry], results: Sequence[TaskResult]) -> dict[int, LedgerEntry]:
-    """Returns the ledger's entries, each with the leader epoch of the last batch that was read of its partition."""
+    """Returns the ledger's entries, each with the leader epoch of its partition's last batch that was read."""
     entries = dict(following)
     for result in sorted(results, key=lambda result: result.range.from_offset):
         entry = entries.get(result.range.partition)
@@ -140,7 +140,7 @@ def _begins_in(offset_range: OffsetRange, part: OffsetRange) -> bool:
 
 
 def exact_gaps(results: Sequence[TaskResult]) -> list[OffsetRange]:
-    """Returns those of the missing ranges in which there is no record: a task's last one stands for many, at times."""
+    """Returns the missing ranges that surely have no record, without a task's last one, which may stand for many."""
     return [
         OffsetRange(result.range.partition, from_offset, until_offset)
         for result in results
@@ -196,7 +196,7 @@ def _verify_counts(result: TaskResult) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What a load did; `version` is None where there was nothing new.
+    """The result of a load; `version` is None where there was nothing new.
 
     `late` counts records whose event time was older than the schema's `late_after`, rows and dead letters alike;
     `value_bytes` counts the records' values as read, `bytes` the data files as written; `seconds` is the time of the
@@ -233,7 +233,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadReport:
-    """What a reload did; `version` is None where its ranges have no offset.
+    """The result of a reload; `version` is None where its ranges have no offset.
 
     `lost` are requested offsets that can't be read any more; the rows that the table has of them stay. `seconds`,
     `group` and `group_error` are as in a `LoadReport`.

@@ -48,7 +48,7 @@ ReadRange = Callable[[int, int, int], Iterator[ReadBlock]]
 
 
 class RowsWriter:
-    """Writes rows to the files of their partitions.
+    """Writes rows to one file for each partition of the table.
 
     As a context manager, it removes unfinished files where an error is raised inside.
     """
@@ -72,7 +72,7 @@ class RowsWriter:
             writer.__exit__(kind, error, trace)
 
     def write(self, rows: pa.Table, spans: Indices | None) -> None:
-        """Adds rows, with their partitions where the table has any."""
+        """Adds rows; `spans` has each row's partition of event time, None for a table without event time."""
         if spans is None or rows.num_rows == 0:
             self._write(None, rows)
             return
@@ -105,7 +105,7 @@ class RowsWriter:
             self._files.append(file)
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Closes and syncs all files, and returns them."""
+        """Closes and syncs the files of all partitions, and returns them."""
         for span in list(self._writers):
             self._finish(span)
         return tuple(self._files)
@@ -113,7 +113,7 @@ class RowsWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
-    """What all tasks of one load share.
+    """What all tasks of one load share: the table, the decoder, and how files are written.
 
     `known_dead_letters` has, by partition, offsets of which a load that stopped before its rows made dead letters;
     `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where
@@ -169,12 +169,12 @@ class TaskResult:
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> str:
-        """Returns the result as the text that is sent to the driver."""
+        """Returns the result as JSON, which is sent to Spark's driver."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> TaskResult:
-        """Returns the result in a text that `to_json` has written."""
+        """Returns the result that `to_json` wrote as JSON."""
         fields = json.loads(text)
         fields["range"] = OffsetRange(*fields["range"])
         for name in ("files", "dead_letter_files"):
@@ -186,7 +186,7 @@ class TaskResult:
 
 
 def load_range(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
-    """Reads the range and writes its rows and dead letters; raises what reading and writing raise."""
+    """Reads a range and writes its rows and dead letters to files; raises what reading and writing raise."""
     records = control = aborted = absent = dead_letters = late = value_bytes = 0
     gaps: list[Intervals] = []
     recorded: list[Intervals] = []
@@ -242,7 +242,7 @@ def load_range(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, *, ta
 
 
 def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
-    """Returns records in the raw envelope, behind it what that does not show of them."""
+    """Returns records with topic and partition, as the envelope's columns and, after these, what they don't show."""
     constants: list[Column] = [
         pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
         pa.repeat(pa.scalar(partition, pa.int32()), records.num_rows),
@@ -252,7 +252,7 @@ def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
 
 
 def _traceparents(records: pa.RecordBatch) -> Iterator[bytes | None]:
-    """Yields the different values that the header `traceparent` has."""
+    """Yields the distinct values of the header `traceparent` in the records."""
     headers = cast("Any", records.column("headers")).flatten()
     values = headers.field("value").filter(pc.equal(headers.field("key"), pa.scalar(HEADER)))
     for value in values.unique():

@@ -71,7 +71,7 @@ def first_flaw(column: Column | Columns, field: Field, path: str = "") -> Flaw |
 
 
 def _first_beyond(column: Column | Columns, data_type: pa.DataType) -> str | None:
-    """Returns what is wrong with a number that is not finite or has too many digits, or a time beyond the calendar."""
+    """Returns what is wrong with a column: a number not finite or too long, or a time beyond the calendar."""
     if pa.types.is_floating(data_type) and pc.all(pc.is_finite(column)).as_py() is False:
         return "the number is too big"
     if pa.types.is_decimal(data_type) and not _fits(column, data_type.precision - data_type.scale):
@@ -80,9 +80,9 @@ def _first_beyond(column: Column | Columns, data_type: pa.DataType) -> str | Non
 
 
 def _fits(column: Column | Columns, digits: int) -> bool:
-    """Returns whether all numbers have at most these digits before the point.
+    """Returns whether all numbers have at most `digits` digits before the point.
 
-    Arrow's JSON reader gives a decimal more digits than its type has, where it scales it up.
+    Arrow's JSON reader may return decimals with more digits than their type has, where it has scaled them up.
     """
     limit = Decimal(1).scaleb(digits)
     low, high = (pc.min_max(column)[name].as_py() for name in ("min", "max"))
@@ -90,7 +90,7 @@ def _fits(column: Column | Columns, digits: int) -> bool:
 
 
 def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tuple[pa.Table, list[Refusal]]:
-    """Returns the table with the target's columns, and a refusal for each row that can't have them."""
+    """Returns the rows that fit with the target's columns, and a refusal for each row that does not."""
     refusals: dict[int, Refusal] = {}
     columns: list[Column] = []
     for field in target:
@@ -111,7 +111,7 @@ def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tupl
 
 
 def _converted(column: Column, target: pa.DataType, path: str) -> tuple[Column, list[Refusal]]:
-    """Returns the column in the target's type, and a refusal for each value that can't be; nested types inside out."""
+    """Returns a column in the target's type, inner types first, and a refusal for each value that has none there."""
     source = column.type
     if is_lossless(source, target):
         return column if source.equals(target) else column.cast(target), []
@@ -129,7 +129,7 @@ def _converted(column: Column, target: pa.DataType, path: str) -> tuple[Column, 
 
 
 def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
-    """Returns whether every value of one type is a value of the other: equal types, and Delta's widenings.
+    """Returns whether every value of type `source` is one of `target`: equal types, and Delta's widenings.
 
     Source: the Delta transaction log protocol, "Type Widening".
     """
@@ -196,7 +196,7 @@ def _offsets(column: Lists) -> pa.Int32Array:
 
 
 def _at_parents(column: Lists, refusals: Sequence[Refusal]) -> Iterator[Refusal]:
-    """Yields refusals of a list's elements as refusals of the rows that hold them."""
+    """Turns refusals of a list's elements into refusals of the rows that hold them."""
     if refusals:
         parents = column.value_parent_indices().to_numpy()
         for refusal in refusals:
@@ -204,7 +204,7 @@ def _at_parents(column: Lists, refusals: Sequence[Refusal]) -> Iterator[Refusal]
 
 
 class Evolution(NamedTuple):
-    """The columns that a table comes to, and the paths of those that are added and widened."""
+    """A table's new payload columns, and the paths of those that are added and widened."""
 
     columns: pa.Schema
     added: tuple[str, ...]
@@ -218,12 +218,12 @@ class _Change(NamedTuple):
 
 
 def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> Evolution:
-    """Returns the columns that a table with `columns` gets where a schema of `fields` is declared.
+    """Returns how the payload columns of a table change where a schema with `fields` is declared.
 
     Args:
         columns: The payload's columns as they are.
         fields: The schema's.
-        keep_types: Whether a column keeps its type where the field's has nothing to do with it.
+        keep_types: Whether a column keeps its type where neither type holds all values of the other.
 
     Raises:
         SchemaChangedError: A field's type neither fits its column's nor widens it, or its name differs in case only.
@@ -234,14 +234,14 @@ def evolve(columns: pa.Schema, fields: Sequence[Field], *, keep_types: bool) -> 
 
 
 def merged(fields: Sequence[Field], later: Sequence[Field]) -> list[Field]:
-    """Returns the fields of two versions of a schema, either of which a value may have been written with."""
+    """Returns the fields of two versions of a schema together, for values that may be written with either."""
     columns = evolve(pa.schema([column_of(field) for field in fields]), later, keep_types=False).columns
     required = {field.name for field in fields if not field.nullable} & {f.name for f in later if not f.nullable}
     return [pa.field(column.name, column.type, column.name not in required) for column in columns]
 
 
 def _structs(columns: Iterable[Field], fields: Sequence[Field], path: str, keep_types: bool) -> _Change:
-    """Returns the change of fields that stand side by side, as that of a struct of them."""
+    """Returns how the columns in one struct, or those of the table, change by the fields declared for it."""
     kept = {field.name: field.type for field in columns}
     by_case = {name.casefold(): name for name in kept}
     added: list[str] = []

@@ -37,14 +37,14 @@ NO_TIME = np.iinfo(np.int64).min
 
 
 class Granularity(StrEnum):
-    """How much time a partition spans."""
+    """The span of time that one partition has."""
 
     DAY = "day"
     HOUR = "hour"
 
 
 class Late(StrEnum):
-    """Whether late rows are accepted or become dead letters."""
+    """What becomes of rows that are late: they are accepted, or become dead letters."""
 
     ACCEPT = "accept"
     DEAD_LETTER = "dead-letter"
@@ -54,7 +54,7 @@ SPAN_US = {Granularity.DAY: 86_400_000_000, Granularity.HOUR: 3_600_000_000}
 
 
 class Assigned(NamedTuple):
-    """For each row its partition, in spans since 1970 and NO_TIME for null; refusals; and how many rows were late."""
+    """Each row's partition, in spans since 1970, NO_TIME for null; the refused rows; and how many rows were late."""
 
     spans: Indices
     refusals: list[Refusal]
@@ -63,7 +63,7 @@ class Assigned(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTime:
-    """The declared event time, which decides the partition of each row."""
+    """The declared event time: the column that decides in which partition a row goes, and its rules."""
 
     column: str
     granularity: Granularity = Granularity.DAY
@@ -75,13 +75,13 @@ class EventTime:
 
     @property
     def partition_field(self) -> Field:
-        """The partition column."""
+        """The partition column that is derived from the event time."""
         if self.granularity is Granularity.DAY:
             return pa.field("event_date", pa.date32())
         return pa.field("event_hour", TIMESTAMP_TYPE)
 
     def partition_values(self, span: int) -> dict[str, str | None]:
-        """Returns a partition's value as Delta writes it, under its column's name."""
+        """Returns a partition's value as Delta writes it, by the name of the partition column."""
         if span == NO_TIME:
             return {self.partition_field.name: None}
         moment = EPOCH + timedelta(microseconds=span * SPAN_US[self.granularity])
@@ -89,7 +89,7 @@ class EventTime:
         return {self.partition_field.name: text}
 
     def assign(self, rows: pa.Table, taken: set[int]) -> Assigned:
-        """Returns the partitions of rows; `taken` has those that the task writes already, and gets the new ones."""
+        """Returns the partitions of rows; adds new ones to `taken`, those that the task writes to already."""
         times, present = _microseconds(rows.column(self.column))
         first, last = _moment(self.earliest), _moment(self.latest)
         beyond = present & ((times < first) | (times >= last))
@@ -111,7 +111,7 @@ class EventTime:
         return judged & has_arrived & (times < arrived - duration_s(self.late_after) * 1_000_000)
 
     def _too_many(self, spans: Indices, refused: Flags, taken: set[int]) -> Iterator[Refusal]:
-        """Takes new values in the order in which they come, and refuses the rows of those for which no room is left."""
+        """Adds new partitions to `taken`, in the order of rows, and refuses rows for which there is no room left."""
         found, firsts = np.unique(spans[~refused], return_index=True)
         fresh = [int(span) for span in found[np.argsort(firsts)] if int(span) not in taken]
         room = max(self.max_partitions - len(taken), 0)
@@ -122,7 +122,7 @@ class EventTime:
 
 
 def _microseconds(column: Columns) -> tuple[Indices, Flags]:
-    """Returns the microseconds since 1970 of timestamps or dates, and where there are any."""
+    """Returns timestamps or dates as microseconds since 1970, and a mask of those that are not null."""
     moments = column.cast(TIMESTAMP_TYPE) if not column.type.equals(TIMESTAMP_TYPE) else column
     microseconds = moments.cast(pa.int64()).fill_null(pa.scalar(0, pa.int64()))
     return microseconds.to_numpy(), column.is_valid().to_numpy()
@@ -133,7 +133,7 @@ def _moment(text: str) -> int:
 
 
 def duration_s(text: str) -> int:
-    """Returns the seconds of a duration such as 90s, 30m, 12h, 7d; raises SchemaError for another text."""
+    """Returns a duration such as 90s, 30m, 12h, 7d in seconds; raises SchemaError for another text."""
     match = DURATION.fullmatch(text)
     if match is None:
         raise SchemaError(f"late_after: {text!r} is not a duration such as 90s, 30m, 12h or 7d")
@@ -141,7 +141,7 @@ def duration_s(text: str) -> int:
 
 
 def parse_event_time(declared: object) -> EventTime:
-    """Parses the declaration of a schema file; raises SchemaError, which says what can't be used."""
+    """Parses the event time of a schema file; raises SchemaError, which says what is wrong."""
     if not isinstance(declared, dict) or not isinstance(declared.get("column"), str):
         raise SchemaError('event_time is an object {"column": …, "granularity": "day" or "hour"}')
     if unknown := declared.keys() - KEYS:

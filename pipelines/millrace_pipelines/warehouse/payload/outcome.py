@@ -40,7 +40,7 @@ class Reason(StrEnum):
 
 
 class UnfitError(Exception):
-    """A value that does not pass, with the reason; half a surrogate pair of the value is escaped in the message."""
+    """A value does not fit its schema, for a reason; half a surrogate pair is escaped in the message."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message.encode(errors="backslashreplace").decode())
@@ -48,7 +48,7 @@ class UnfitError(Exception):
 
 
 class Refusal(NamedTuple):
-    """A value that does not pass, by its index among the values."""
+    """A value that does not fit, by its index among the values, with the reason."""
 
     row: int
     reason: Reason
@@ -57,21 +57,21 @@ class Refusal(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """`columns` has a row for each value that is not refused. Both are in the order of the values."""
+    """Decoded values: `columns` has a row for each value without a refusal. Both are in the order of the values."""
 
     columns: pa.Table
     refusals: list[Refusal]
 
 
 def passed(refusals: Sequence[Refusal], count: int) -> Flags:
-    """Returns for each of `count` values whether it is not refused."""
+    """Returns a mask of those of `count` values that are not refused."""
     flags = np.ones(count, np.bool_)
     flags[[refusal.row for refusal in refusals]] = False
     return flags
 
 
 class Part(NamedTuple):
-    """Some of the values, by their indexes: a row of `columns` for each index."""
+    """Decoded rows of some of the values; `indices` has each row's index among the values."""
 
     indices: Indices
     columns: pa.Table
@@ -81,7 +81,7 @@ Outcome: TypeAlias = Part | Refusal
 
 
 def joined(outcomes: Iterable[Outcome], schema: pa.Schema) -> Decoded:
-    """Returns the rows of all parts in the order of their indexes, and the refusals in the order of theirs."""
+    """Joins parts and refusals: the rows of all parts, and all refusals, each in the order of the values."""
     parts: list[Part] = []
     refusals: list[Refusal] = []
     for outcome in outcomes:
@@ -97,7 +97,7 @@ def joined(outcomes: Iterable[Outcome], schema: pa.Schema) -> Decoded:
 
 
 def refused_where(flags: Flags, reason: Reason, message: str) -> Iterator[Refusal]:
-    """Yields a refusal for each index that is flagged."""
+    """Yields a refusal for each index at which `flags` is true."""
     for row in np.flatnonzero(flags):
         yield Refusal(int(row), reason, message)
 
@@ -123,7 +123,7 @@ class DeadLetterHeader(TypedDict):
 
 
 class DeadLetter(TypedDict):
-    """A dead letter as Python's values; older ones lack some, and have a text for a time beyond the calendar."""
+    """A dead letter as a dictionary; older ones lack some keys, and a time beyond the calendar is a text."""
 
     topic: str
     partition: int

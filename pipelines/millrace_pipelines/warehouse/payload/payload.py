@@ -66,24 +66,24 @@ Decode = Callable[[pa.BinaryArray], Decoded]
 
 
 class Decoder(Protocol):
-    """Decodes values of one schema; `fields` are its columns, `without_column` names its other fields."""
+    """Decodes values of one schema; `fields` become columns, fields in `without_column` have no column type."""
 
     fields: list[Field]
     without_column: list[str]
 
     def decode(self, values: pa.BinaryArray, /) -> Decoded:
-        """Decodes a binary array without nulls."""
+        """Decodes each value of a binary array without nulls into columns, or refuses it."""
         ...
 
 
 @lru_cache(maxsize=16)
 def registry_at(address: str) -> HttpRegistry | FileRegistry:
-    """Returns the registry at an address, or in a directory."""
+    """Returns the schema registry at a URL, or in a directory."""
     return HttpRegistry(address) if "://" in address else FileRegistry(address)
 
 
 def plain_decoder(schema: PayloadSchema) -> Decoder:
-    """Returns the decoder of unframed values in Avro or Protobuf; raises SchemaError where the schema can't be used."""
+    """Returns the Avro or Protobuf decoder of values without a frame; raises SchemaError for a wrong schema."""
     if schema.format is Format.AVRO:
         return avro_decoder(schema.text or "")
     return protobuf_decoder(_unpacked(schema.text or ""), schema.message)
@@ -97,7 +97,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def registered_decoder(schema: RegisteredSchema, path: tuple[int, ...] = (0,)) -> Decoder:
-    """Returns the decoder of framed values; `path` leads to a Protobuf message's type."""
+    """Returns the decoder of values with Confluent's frame; `path` leads to the type of a Protobuf message."""
     if schema.format is Format.AVRO:
         return avro_decoder(schema.text, tuple(text for _, text in schema.references))
     return protobuf_decoder(compiled(schema), None, path)
@@ -110,7 +110,7 @@ def compiled(schema: RegisteredSchema) -> bytes:
 
 
 def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -> list[Field]:
-    """Returns the fields of a table's columns, by their names: those declared, or those of all versions of the schema.
+    """Returns the fields, named as columns, of a declaration, or of all versions of its registered schema.
 
     Raises:
         SchemaError: A field has no column type, or the name of a column of the envelope; or the schema is not valid.
@@ -128,7 +128,7 @@ def source_fields(schema: PayloadSchema, versions: Sequence[RegisteredSchema]) -
 
 
 def version_fields(schema: RegisteredSchema) -> list[Field]:
-    """Returns the fields of one version of a schema; raises SchemaError where one has no column type."""
+    """Returns the fields of one version of a schema; raises SchemaError where a field has no column type."""
     if schema.format is Format.JSON:
         return json_schema_fields(schema.text)
     return _own_fields(registered_decoder(schema))
@@ -147,8 +147,8 @@ def versions_of(schema: PayloadSchema, topic: str) -> Sequence[RegisteredSchema]
     """Returns all versions that the registry has of the declared subject; none where no registry is declared.
 
     Raises:
-        UnknownSchemaError: It has no such subject.
-        RegistryError: It can't be asked.
+        UnknownSchemaError: The registry has no such subject.
+        RegistryError: The registry can't be asked.
         SchemaError: A version is of another format than declared.
     """
     if schema.registry is None:
@@ -164,14 +164,14 @@ def versions_of(schema: PayloadSchema, topic: str) -> Sequence[RegisteredSchema]
 
 
 class Frames(NamedTuple):
-    """The frames of values: whether each has one, and its schema's id, 0 where it has none."""
+    """Confluent's frames of values: whether each value has one, and its schema id, 0 without a frame."""
 
     framed: Flags
     schema_ids: Indices
 
 
 def read_frames(values: pa.BinaryArray) -> Frames:
-    """Reads the frames of a binary array without nulls."""
+    """Reads Confluent's frames (a zero byte and a schema id) of a binary array without nulls."""
     bounds, data = offsets_of(values), octets_of(data_of(values))
     begins = bounds[:-1].astype(np.int64)
     octets = data[np.minimum(begins[:, None] + np.arange(FRAME_BYTES), data.size - 1)]
@@ -181,13 +181,13 @@ def read_frames(values: pa.BinaryArray) -> Frames:
 
 
 def unframed(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Returns the payloads of framed values, over the same bytes."""
+    """Returns framed values without their frames; the bytes are not copied."""
     bounds = offsets_of(values)
     return slices(data_of(values), bounds[:-1] + FRAME_BYTES, bounds[1:])
 
 
 def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
-    """Returns the path to a message's type, and the message; None where the indexes are not valid."""
+    """Returns the message indexes before a Protobuf message, and the message; None where they are not valid."""
     try:
         count, position = decode_varint(payload, 0)
         if not 0 <= count <= MAX_MESSAGE_DEPTH:
@@ -203,7 +203,7 @@ def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes] | Non
 
 @dataclass(frozen=True)
 class Payload:
-    """The declared schema, the table's columns behind the envelope, and the registered schemas known so far."""
+    """Turns values into columns: the declaration, the payload's columns, and the registered schemas by id."""
 
     schema: PayloadSchema
     columns: pa.Schema
@@ -215,7 +215,7 @@ class Payload:
         return pa.schema([*ENVELOPE_FIELDS, *self.columns])
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes a binary array, null where a record is a tombstone, which has null in each column.
+        """Decodes a binary array; null stands for a tombstone, which gets null in each column.
 
         Raises:
             RegistryError: A schema's id is unknown here and the registry can't be asked.
@@ -271,7 +271,7 @@ class Payload:
             yield from self._protobuf(schema, payloads, indices)
 
     def _protobuf(self, schema: RegisteredSchema, payloads: pa.BinaryArray, indices: Indices) -> Iterator[Outcome]:
-        """Decodes messages in groups by the path to their type, which is nearly always the same."""
+        """Decodes Protobuf messages in groups by the path to their type; nearly always there is one group."""
         by_path: dict[tuple[int, ...], tuple[list[int], list[bytes]]] = {}
         for row, payload in zip(indices.tolist(), values_of(payloads), strict=True):
             split = split_message_indexes(payload)
@@ -298,7 +298,7 @@ class Payload:
         decode: Decode,
         schema_id: int,
     ) -> Iterator[Outcome]:
-        """Decodes, unless the writer's schema has fields for which the table has no column yet.
+        """Decodes values, or refuses all where the table has no column yet for a field of their schema.
 
         Raises SchemaError for a schema whose fields can't be columns side by side.
         """
@@ -313,7 +313,7 @@ class Payload:
     def _decoded(
         self, values: pa.BinaryArray, indices: Indices, decode: Decode, schema_id: int | None
     ) -> Iterator[Outcome]:
-        """Decodes values and brings them to the table's columns."""
+        """Decodes values and converts them to the table's columns."""
         decoded = decode(values)
         for refusal in decoded.refusals:
             yield refusal._replace(row=int(indices[refusal.row]), schema_id=schema_id)
@@ -328,7 +328,7 @@ class Payload:
         return [column.name for column in self.schema.names.columns(self.schema.fields) if not column.nullable]
 
     def _json(self) -> JsonDecoder:
-        """Returns a decoder of the declared fields, or of all that the table has, in the table's types."""
+        """Returns the JSON decoder of the declared fields, else of all payload columns, in the table's types."""
         if not self.schema.fields:
             return JsonDecoder(self.schema.names.fields(self.columns))
         types = {column.name: column.type for column in self.schema.names.fields(self.columns)}
@@ -336,7 +336,7 @@ class Payload:
 
 
 def _in_type(declared: Field, data_type: pa.DataType) -> Field:
-    """Returns a declared field in its column's type; which of its parts may not lack stays as declared."""
+    """Returns a declared field in the type of its column; which inner fields are required stays as declared."""
     return pa.field(declared.name, _retyped(declared.type, data_type), declared.nullable)
 
 
@@ -352,7 +352,7 @@ def _retyped(declared: pa.DataType, data_type: pa.DataType) -> pa.DataType:
 
 
 def _unknown(fields: Sequence[Field], columns: Iterable[Field], path: str) -> Iterator[str]:
-    """Yields the paths of the fields for which there is no column."""
+    """Yields the paths of fields, at any depth, that have no column."""
     known = {column.name: column.type for column in columns}
     for one in fields:
         if one.name not in known:
@@ -371,7 +371,7 @@ def _unknown_inside(data_type: pa.DataType, column: pa.DataType, path: str) -> I
 
 
 def _moved(outcome: Outcome, indices: Indices) -> Outcome:
-    """Returns the outcome of some values by their indexes among all."""
+    """Returns an outcome with its indexes among some values turned into `indices`, those among all values."""
     if isinstance(outcome, Part):
         return outcome._replace(indices=indices[outcome.indices])
     return outcome._replace(row=int(indices[outcome.row]))

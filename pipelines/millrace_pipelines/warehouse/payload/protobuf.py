@@ -92,7 +92,7 @@ FIRST_SECOND, LAST_SECOND = FIRST_MICROSECOND // 1_000_000, LAST_MICROSECOND // 
 
 
 def compile_proto(name: str, files: Mapping[str, str]) -> bytes:
-    """Compiles a .proto file and returns the descriptor set of it and of what it imports.
+    """Compiles a .proto file and returns the descriptor set of that file and its imports.
 
     Raises:
         SchemaError: protoc refuses a file, or is not installed.
@@ -134,9 +134,9 @@ def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tupl
     """Returns the descriptor of a message type.
 
     Args:
-        descriptor_set: A FileDescriptorSet whose last file is the one meant.
+        descriptor_set: A FileDescriptorSet whose last file declares the type.
         message: The type's full name; None for the one at `path`.
-        path: Indexes of the type among its file's, then inside of it, as Confluent's message indexes are.
+        path: Confluent's message indexes: of a type in the file, then of one nested in it, and so on.
 
     Raises:
         SchemaError: The bytes are no descriptor set, or it has no such message.
@@ -191,7 +191,7 @@ def _has(pool: DescriptorPool, name: str) -> bool:
 
 
 class _Element(NamedTuple):
-    """How values of a field, null among them, become an array; the array's type; and what is checked of each value."""
+    """How the values of a field become a column: the function, the column's type, and a check of each value."""
 
     gather: Gather
     data_type: pa.DataType
@@ -203,7 +203,7 @@ class ProtobufDecoder:
 
     Attributes:
         fields: A field for each of the type's that has a column type; its `nullable` says whether it may be null.
-        without_column: Names of the others.
+        without_column: Names of the fields that have none.
     """
 
     def __init__(self, descriptor: Descriptor) -> None:
@@ -218,7 +218,7 @@ class ProtobufDecoder:
         self._checks = any(column.check is not None for column in self._columns)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes a binary array without nulls."""
+        """Decodes each value of a binary array without nulls into columns, or refuses it."""
         indices: list[int] = []
         messages: list[Message] = []
         refusals: list[Refusal] = []
@@ -232,7 +232,7 @@ class ProtobufDecoder:
         return joined([*refusals, *gathered], pa.schema(self.fields))
 
     def _gathered(self, messages: Messages, indices: Indices) -> Iterator[Outcome]:
-        """Yields the columns of all messages; of those with a string that is not UTF-8, refusals."""
+        """Yields the columns of the messages, and a refusal for each with a string that is not UTF-8."""
         try:
             arrays = [_gathered(column, messages) for column in self._columns]
         except UnfitError as error:
@@ -286,12 +286,12 @@ def _gathered(column: _Column, messages: Messages) -> Column:
 
 
 def _no_text(column: _Column, error: Exception) -> UnfitError:
-    """Returns the refusal of a string that is no text: the library gives its bytes, which no column of texts takes."""
+    """Returns the error for a string that is not UTF-8, of which the library returns the bytes."""
     return UnfitError(Reason.MALFORMED, f"field {column.name}: Invalid UTF8 sequence: {error}")
 
 
 class _Column:
-    """One field of a message type: its column, how that is gathered from messages, and what is checked in each."""
+    """One field of a message type: its column, how messages fill the column, and the check of each message."""
 
     def __init__(self, descriptor: FieldDescriptor, within: tuple[str, ...]) -> None:
         self.name: str = descriptor.name
@@ -307,7 +307,7 @@ class _Column:
 
     @property
     def has_presence(self) -> bool:
-        """Whether a message knows if the field is set."""
+        """Whether a message can tell an unset field from one with the default value."""
         return bool(self._descriptor.has_presence)
 
     def _built(self, within: tuple[str, ...]) -> pa.DataType:
@@ -439,7 +439,7 @@ def _check_timestamp(value: Message, path: str) -> None:
 
 
 def _is_recursive(field: FieldDescriptor, within: tuple[str, ...]) -> bool:
-    """Returns whether a field's type holds one of the types around it, or itself."""
+    """Returns whether a field's type contains itself or one of the types in `within`, those around it."""
     message = field.message_type
     if message is None or message.full_name == TIMESTAMP or message.full_name in WRAPPERS:
         return False
@@ -449,7 +449,7 @@ def _is_recursive(field: FieldDescriptor, within: tuple[str, ...]) -> bool:
 
 
 def _has_required(message: Descriptor | None, within: tuple[str, ...]) -> bool:
-    """Returns whether a type, or one inside of it, has a required field (proto2)."""
+    """Returns whether a message type, or one nested in it, has a required field (proto2)."""
     if message is None or message.full_name in within:
         return False
     inside = (*within, message.full_name)

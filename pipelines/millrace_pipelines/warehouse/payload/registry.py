@@ -77,7 +77,7 @@ RETRIED_STATUS = {408, 429, 500, 502, 503, 504}
 
 
 class Format(StrEnum):
-    """What values are made of; `raw` ones are not looked into."""
+    """The formats of values; `raw` values are not decoded."""
 
     RAW = "raw"
     JSON = "json"
@@ -89,14 +89,14 @@ SUFFIXES = {".avsc": Format.AVRO, ".proto": Format.PROTOBUF, ".json": Format.JSO
 
 
 class Referenced(NamedTuple):
-    """A schema that another schema refers to, with the name by which it does so."""
+    """The text of a schema that another schema refers to, and the name by which it does so."""
 
     name: str
     text: str
 
 
 class Reference(NamedTuple):
-    """Where a referenced schema is: its name in the text that refers to it, its subject and version."""
+    """A reference to another schema: the name in the referring text, and the subject and version of the other."""
 
     name: str
     subject: str
@@ -105,7 +105,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema of a registry, with all schemas that it needs, each after those that it needs itself."""
+    """A schema of a registry, with the schemas that it refers to, each after those that it refers to itself."""
 
     schema_id: int
     format: Format
@@ -118,7 +118,7 @@ class UnknownSchemaError(SchemaError):
 
 
 class UnresolvedSchema(NamedTuple):
-    """A schema as it is registered, its references not followed yet."""
+    """A schema as it is registered, with references that are not followed yet."""
 
     schema_id: int
     format: Format
@@ -131,9 +131,9 @@ FindVersion: TypeAlias = Callable[[str, int], UnresolvedSchema]
 
 
 def with_references(found: UnresolvedSchema, find: FindVersion) -> RegisteredSchema:
-    """Returns the schema with all that it refers to.
+    """Returns a schema with all schemas that it refers to, which `find` reads.
 
-    Raises SchemaError where these are too many, or one refers to itself.
+    Raises SchemaError where there are too many of them, or one refers to itself.
     """
     gathered: dict[str, Referenced] = {}
     _gather(found, find, gathered, ())
@@ -153,7 +153,7 @@ def _gather(
 
 
 def format_named(name: object) -> Format:
-    """Returns the format under the registry's name for it: AVRO, PROTOBUF, JSON; none means AVRO."""
+    """Returns the format by the registry's name for it: AVRO, PROTOBUF or JSON; no name means AVRO."""
     try:
         return Format(str(name or "AVRO").lower())
     except ValueError:
@@ -161,9 +161,9 @@ def format_named(name: object) -> Format:
 
 
 def references_in(declared: object) -> list[Reference]:
-    """Returns the references of an answer, or of a directory's list.
+    """Returns the references in a registry's response, or in a list of a schema directory.
 
-    Raises SchemaError where it is no list of references.
+    Raises SchemaError where `declared` is no list of references.
     """
     if not declared:
         return []
@@ -180,13 +180,13 @@ def _reference(entry: Mapping[str, object]) -> Reference:
 
 
 class FileRegistry:
-    """The schemas in a directory; each is read whenever it is asked for."""
+    """A registry whose schemas are files in a directory; each is read whenever it is asked for."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id."""
+        """Returns the schema with an id."""
         return with_references(self._found(schema_id), self._version)
 
     def versions(self, subject: str) -> Sequence[RegisteredSchema]:
@@ -250,7 +250,7 @@ class _Property(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The variable that may hold it."""
+        """The environment variable that may hold the setting."""
         return (PREFIX + self.name).upper().replace(".", "_")
 
 
@@ -282,28 +282,28 @@ KNOWN = (USER_INFO, TOKEN, TOKEN_URL, CLIENT_ID, CLIENT_SECRET, SCOPE, LOGICAL_C
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a request to a registry is authenticated, and how its TLS is set up."""
+    """The authentication and TLS settings of requests to a registry."""
 
     auth: httpx.Auth | None = None
     verify: ssl.SSLContext | bool = True
 
 
 class BearerAuth(httpx.Auth):
-    """A token, with the headers that go beside it."""
+    """Authentication by a bearer token, with further headers."""
 
     def __init__(self, token: str, headers: Mapping[str, str]) -> None:
         self._headers = {"Authorization": f"Bearer {token}", **headers}
 
     def auth_flow(self, request: httpx.Request):  # type: ignore[no-untyped-def]  # noqa: ANN201 -- httpx' own type
-        """Yields the request with the token."""
+        """Yields the request with the token in its headers, as httpx asks."""
         request.headers.update(self._headers)
         yield request
 
 
 def read_access(environment: Mapping[str, str] = os.environ) -> Access:
-    """Returns the access as it is set up now.
+    """Returns the authentication and TLS settings from environment variables.
 
-    Raises SchemaError where that is contradictory, incomplete, or gets no token.
+    Raises SchemaError where these are contradictory or incomplete, or where no token can be got.
     """
     try:
         given = _given(environment)
@@ -356,7 +356,7 @@ def _verify(given: Mapping[_Property, str]) -> ssl.SSLContext | bool:
 
 
 class HttpRegistry:
-    """The registry at an address; raises SchemaError where that can't be the address of one."""
+    """The schema registry at a URL; raises SchemaError where the URL can't be that of a registry."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -368,7 +368,7 @@ class HttpRegistry:
         self._schemas: OrderedDict[int, RegisteredSchema] = OrderedDict()
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id."""
+        """Returns the schema with an id."""
         if schema_id in self._schemas:
             self._schemas.move_to_end(schema_id)
             return self._schemas[schema_id]
@@ -437,7 +437,7 @@ def _read(response: httpx.Response) -> bytes:
 
 
 def _found(answer: Json, schema_id: int | None) -> UnresolvedSchema:
-    """Returns the schema in an answer, which names its id unless it was asked for by it."""
+    """Returns the schema in a registry's response; the response has to name the id unless `schema_id` is given."""
     text = answer.get("schema") if isinstance(answer, dict) else None
     found_id = answer.get("id") if isinstance(answer, dict) and schema_id is None else schema_id
     if not isinstance(answer, dict) or not isinstance(text, str) or not isinstance(found_id, int):

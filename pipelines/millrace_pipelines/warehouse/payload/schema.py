@@ -68,22 +68,22 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ColumnNames:
-    """The names that a declaration gives to the columns of some fields, by their paths."""
+    """The declared names of columns that differ from their fields' names, by the fields' paths."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = dict(given)
         self._paths = {(path.rpartition("/")[0], name): path for path, name in self._given.items()}
 
     def columns(self, fields: Iterable[Field]) -> list[Field]:
-        """Returns fields under the names of their columns."""
+        """Returns the fields renamed to the names of their columns."""
         return [self._column(field, "") for field in fields]
 
     def fields(self, columns: Iterable[Field]) -> list[Field]:
-        """Returns columns under the names of the fields that they are made of."""
+        """Returns the columns renamed to the names of their fields."""
         return [self._field(column, "") for column in columns]
 
     def renamed(self, table: pa.Table) -> pa.Table:
-        """Returns the columns of decoded fields under their own names."""
+        """Returns a table of decoded fields with its columns renamed to the names of columns."""
         if not self._given:
             return table
         columns = self.columns(table.schema)
@@ -91,7 +91,7 @@ class ColumnNames:
         return pa.Table.from_arrays(arrays, schema=pa.schema(columns))
 
     def without_field(self, fields: Iterable[Field]) -> list[str]:
-        """Returns those of the named paths that lead to none of these fields, nor to one inside of them."""
+        """Returns those of the declared paths at which these fields, and the fields in them, have no field."""
         there = {path for path, _ in _inside(fields, "")}
         return [path for path in self._given if path not in there]
 
@@ -110,7 +110,7 @@ def _below(within: str, name: str) -> str:
 
 
 def _named(data_type: pa.DataType, path: str, named: Callable[[Field, str], Field]) -> pa.DataType:
-    """Returns a type with other names for the fields in it; `named` takes a field, and the path around it."""
+    """Returns a type with the fields in it renamed; `named` takes a field and the path around it."""
     if pa.types.is_struct(data_type):
         return pa.struct([named(field, path) for field in children(data_type)])
     if pa.types.is_list(data_type):
@@ -124,7 +124,7 @@ def _named(data_type: pa.DataType, path: str, named: Callable[[Field, str], Fiel
 
 
 def _check_names(fields: Iterable[Field], columns: Iterable[Field], taken: Mapping[str, str], within: str) -> None:
-    """Raises SchemaError for names of columns that stand side by side, and for those inside of them."""
+    """Raises SchemaError where names of columns side by side, or inside of them, are not valid or not unique."""
     seen = dict(taken)
     for field, column in zip(fields, columns, strict=True):
         path, name = f"{within}{field.name}", column.name
@@ -147,7 +147,7 @@ def _way_on(path: str, name: str) -> str:
 
 
 def _structs(data_type: pa.DataType, path: str) -> Iterator[tuple[str, pa.StructType]]:
-    """Yields the structs in a type that no other struct in it holds, with their paths."""
+    """Yields the outermost structs in a type, with their paths."""
     if pa.types.is_struct(data_type):
         yield path, data_type
     elif pa.types.is_list(data_type):
@@ -166,7 +166,7 @@ def _inside(fields: Iterable[Field], within: str) -> Iterator[tuple[str, Field]]
 
 
 class ChangedTypes(StrEnum):
-    """What a load does where neither of a field's new type and its column's type holds all values of the other."""
+    """What a load does where a field's new type and its column's type each have values that the other lacks."""
 
     STOP = "stop"
     DEAD_LETTER = "dead-letter"
@@ -174,18 +174,18 @@ class ChangedTypes(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadSchema:
-    """A declaration.
+    """A declaration of how values become columns.
 
     Attributes:
-        format: What values are made of.
+        format: The format of values, such as `avro`.
         fields: The declared columns; empty where they are those of the schema.
         text: The Avro schema, or the Protobuf descriptor set in base64, of values that are not framed.
         message: Full name of the Protobuf message type.
-        registry: A registry's address, or its directory; values are framed then.
+        registry: A registry's URL or directory; values then have Confluent's frame.
         subject: The registry's subject; None for `<topic>-value`.
-        columns: Paths of fields with the names of their columns, where these differ.
-        changed_types: What to do about types that don't fit the table's.
-        event_time: How rows find their partition; None where the table has none.
+        columns: Pairs of a field's path and its column's name, where the names differ.
+        changed_types: What to do about fields whose types don't fit their columns.
+        event_time: How rows are assigned to partitions; None for a table without partitions.
     """
 
     format: Format = Format.JSON
@@ -200,7 +200,7 @@ class PayloadSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The columns of the declared fields."""
+        """The Arrow schema of the declared fields' columns."""
         return pa.schema([column_of(field) for field in self.names.columns(self.fields)])
 
     @property
@@ -209,7 +209,7 @@ class PayloadSchema:
         return ColumnNames(dict(self.columns))
 
     def named(self, versions: Sequence[Sequence[Field]]) -> list[list[Field]]:
-        """Returns the fields of all versions of a schema under the names of their columns.
+        """Returns the fields of each version of a schema, renamed to the names of their columns.
 
         Raises:
             SchemaError: A name can't be that of a column, or is given to a field that no version has.
@@ -222,16 +222,16 @@ class PayloadSchema:
         return [self.named_version(fields) for fields in versions]
 
     def named_version(self, fields: Sequence[Field]) -> list[Field]:
-        """Returns the fields of one version under the names of their columns.
+        """Returns the fields of one version of a schema, renamed to the names of their columns.
 
-        Raises SchemaError where one can't be that of a column; the sentence has the field's path, and what to do.
+        Raises SchemaError for a name that no column can have, with the field's path and what to do.
         """
         columns = self.names.columns(fields)
         _check_names(fields, columns, _taken_names(), "")
         return columns
 
     def to_json(self) -> str:
-        """Returns the declaration that `parse_payload_schema` reads back."""
+        """Returns the declaration as JSON, which `parse_payload_schema` reads back."""
         declared = {
             "format": self.format,
             "fields": declare_fields(self.fields) or None,
@@ -247,9 +247,9 @@ class PayloadSchema:
 
 
 def declared_schema(path: str | None, columns: Mapping[str, str]) -> PayloadSchema | None:
-    """Returns the declaration in a file with further names of columns; None where no file is given.
+    """Returns the declaration in a file, with `columns` as further names of columns; None where no file is given.
 
-    Raises SchemaError where it can't be used, and where columns have names but there is no file.
+    Raises SchemaError where the file can't be used, and where `columns` is given without a file.
     """
     if path is None and columns:
         raise SchemaError("names of columns are given together with a schema file, which the table keeps")
@@ -273,7 +273,7 @@ def read_payload_schema(path: str, columns: Mapping[str, str] = MappingProxyType
 def parse_payload_schema(
     text: str, *, directory: str | None = None, columns: Mapping[str, str] = MappingProxyType({})
 ) -> PayloadSchema:
-    """Parses a declaration; raises SchemaError, which names what can't be used.
+    """Parses a declaration in JSON; raises SchemaError, which names what is wrong.
 
     Args:
         text: JSON.
@@ -316,7 +316,7 @@ def _parse(declared: Mapping[str, object], directory: str | None) -> PayloadSche
 
 
 def _text(declared: Mapping[str, object], name: str) -> str | None:
-    """Returns a text of the declaration, None where it is not there."""
+    """Returns a text in the declaration; None where it is missing."""
     text = declared.get(name, "")
     if not isinstance(text, str):
         raise SchemaError(f"{name} is {text!r}, not a text")
@@ -332,20 +332,20 @@ def _choice(declared: Mapping[str, object], name: str, default: Choice) -> Choic
 
 
 def _columns(declared: object) -> tuple[tuple[str, str], ...]:
-    """Returns the paths of fields with the names of their columns, in one order, which makes equal ones the same."""
+    """Returns pairs of a field's path and its column's name, sorted, so that equal declarations are equal."""
     if not isinstance(declared, dict) or not all(isinstance(name, str) and name for name in declared.values()):
         raise SchemaError('columns are an object {"path/of/the/field": "name of its column", …}')
     return tuple(sorted(declared.items()))
 
 
 def _taken_names() -> dict[str, str]:
-    """Returns the names, in lower case, that no payload's column can have, and what has them."""
+    """Returns the names, in lower case, that payload columns must not have, each with what has it."""
     names = {name.casefold(): f"the envelope's column {name}" for name in ENVELOPE_COLUMNS}
     return names | {name: f"the partition column {name}" for name in PARTITION_COLUMNS}
 
 
 def _schema_text(name: str, directory: str | None, payload_format: Format) -> str:
-    """Returns the schema in a file: Avro's text, or the descriptor set of Protobuf in base64."""
+    """Returns the schema in a file: the text of Avro, or Protobuf's descriptor set in base64."""
     path = os.path.join(directory or "", name)
     if payload_format is not Format.PROTOBUF:
         return read_text(path)
@@ -386,7 +386,7 @@ def _check(schema: PayloadSchema) -> None:
 
 
 def check_event_column(event_time: EventTime, columns: pa.Schema) -> None:
-    """Raises SchemaError unless the event time's column is there, a timestamp or a date."""
+    """Raises SchemaError unless the event time's column exists and is a timestamp or a date."""
     index = columns.get_field_index(event_time.column)
     if event_time.column != "timestamp" and (index < 0 or not pa.types.is_temporal(columns.field(index).type)):
         raise SchemaError(f"event_time: {event_time.column} is no column of timestamps or dates")

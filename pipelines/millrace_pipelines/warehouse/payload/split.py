@@ -36,7 +36,7 @@ NO_DEAD_LETTERS = DEAD_LETTER_SCHEMA.empty_table()
 
 
 class Split(NamedTuple):
-    """Rows, with their partition in spans of event time; dead letters to be written; and how many records became what.
+    """Rows with their partitions in spans of event time, dead letters to write, and how many of both there are.
 
     `spans` is None for a table without event time. `dead_letter_count` counts the dead letters written before, too.
     """
@@ -49,13 +49,13 @@ class Split(NamedTuple):
 
 
 class Splitter:
-    """Splits the records of one task.
+    """Splits the records of one task into rows and dead letters.
 
     Args:
-        payload: What gives values their columns; None for the raw envelope.
-        known: Sorted offsets of records that are dead letters already, and stay so.
-        load_id: The load that dead letters are marked with.
-        ledger: The ledger that their offsets belong to.
+        payload: The decoder of values; None for a table of raw envelopes.
+        known: Sorted offsets of records that are dead letters already, and are not written again.
+        load_id: The id of the load, which each dead letter names.
+        ledger: The name of the ledger that their offsets belong to, which each names, too.
     """
 
     def __init__(self, payload: Payload | None, known: Indices, load_id: str, ledger: str) -> None:
@@ -66,7 +66,7 @@ class Splitter:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of a file of rows."""
+        """The columns of data files of rows."""
         return ENVELOPE_SCHEMA if self._payload is None else self._payload.table_schema
 
     def partition_values(self, span: int | None) -> dict[str, str | None] | None:
@@ -75,7 +75,7 @@ class Splitter:
         return None if event_time is None or span is None else event_time.partition_values(span)
 
     def split(self, envelope: pa.Table) -> Split:
-        """Splits some records; raises RegistryError where their schema can't be asked for."""
+        """Splits records into rows and dead letters; raises RegistryError where a schema can't be asked for."""
         is_known = np.isin(envelope.column("offset").to_numpy(), self._known)
         fresh = envelope.filter(pa.array(~is_known)) if is_known.any() else envelope
         unshown = list(_unshown(fresh))
@@ -87,7 +87,7 @@ class Splitter:
         return split._replace(dead_letters=both, dead_letter_count=both.num_rows + int(is_known.sum()))
 
     def damaged(self, topic: str, partition: int, damage: Damage) -> pa.Table:
-        """Returns the dead letter of damaged batches, unless it is known."""
+        """Returns the dead letter that stands for damaged batches; no row where it was written before."""
         offset = damage.interval.from_offset
         if np.isin(offset, self._known):
             return NO_DEAD_LETTERS
@@ -136,7 +136,7 @@ class Splitter:
 
 
 def _unshown(envelope: pa.Table) -> Iterator[Refusal]:
-    """Yields a refusal for each record that has something which the envelope's columns don't show."""
+    """Yields a refusal for each record with a time or header key that the envelope's columns can't show."""
     hidden = [flags_of(combined(_column(envelope, field)).is_valid()) for field in UNSHOWN_FIELDS]
     times, keys = hidden
     yield from refused_where(times, Reason.TIMESTAMP, "the record's time is outside of the years 1 to 9999")

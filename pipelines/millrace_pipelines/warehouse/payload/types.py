@@ -47,10 +47,10 @@ BEYOND = "a time beyond the years 1 to 9999"
 
 
 def parse_fields(declared: object, *, depth: int = 0) -> list[Field]:
-    """Returns the fields of a declaration.
+    """Returns the fields of a declaration in JSON.
 
     Raises:
-        SchemaError: A field can't be used; it is named.
+        SchemaError: A field can't be used; the message names it.
     """
     if not isinstance(declared, list) or not declared:
         raise SchemaError("a schema declares at least one field")
@@ -60,7 +60,7 @@ def parse_fields(declared: object, *, depth: int = 0) -> list[Field]:
 
 
 def named_field(name: str, data_type: pa.DataType, nullable: bool) -> Field:
-    """Returns a field; raises SchemaError for a name that is no text, of which JSON's escapes can make one."""
+    """Returns a field; raises SchemaError for a name that is no valid text, such as half a surrogate pair in JSON."""
     try:
         return pa.field(name, data_type, nullable)
     except UnicodeEncodeError:
@@ -82,7 +82,7 @@ def _parse_field(number: int, entry: object, depth: int) -> Field:
 
 
 def parse_type(declared: object, depth: int = 0) -> pa.DataType:
-    """Returns the type of a declaration; raises SchemaError where it declares none."""
+    """Returns the type that a declaration in JSON means; raises SchemaError where it means none."""
     if isinstance(declared, str):
         return _parse_primitive(declared)
     kind = declared.get("type") if isinstance(declared, dict) else None
@@ -118,24 +118,24 @@ def _flag(declared: Mapping[str, object], name: str) -> bool:
 
 
 def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """Returns a list type whose elements are named as Delta's readers name them."""
+    """Returns a list type whose element field has the name that Delta's readers expect."""
     return pa.list_(pa.field("element", element, nullable))
 
 
 def map_of(key: pa.DataType, value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """Returns a map type whose parts are named as Delta's readers name them."""
+    """Returns a map type whose key and value fields have the names that Delta's readers expect."""
     keys, values = pa.field("key", key, nullable=False), pa.field("value", value, nullable)
     data_type: pa.DataType = pa.map_(keys, values)  # type: ignore[call-overload]  # the stub knows no fields here
     return data_type
 
 
 def declare_fields(fields: Iterable[Field]) -> list[dict[str, object]]:
-    """Returns the declaration that `parse_fields` reads back."""
+    """Returns the declaration of fields in JSON, which `parse_fields` reads back."""
     return [{"name": field.name, "type": declare_type(field.type), "nullable": field.nullable} for field in fields]
 
 
 def declare_type(data_type: pa.DataType) -> str | dict[str, object]:
-    """Returns a type's declaration, which `parse_type` reads back."""
+    """Returns the declaration of a type in JSON, which `parse_type` reads back."""
     if pa.types.is_struct(data_type):
         return {"type": "struct", "fields": declare_fields(children(data_type))}
     if pa.types.is_list(data_type):
@@ -167,7 +167,7 @@ def children(data_type: pa.StructType) -> Sequence[Field]:
 
 
 def loosened(data_type: pa.DataType) -> pa.DataType:
-    """Returns the type with everything inside it nullable, as the table's column has it."""
+    """Returns a type with all fields, elements and values inside nullable, as the table's column has it."""
     if pa.types.is_struct(data_type):
         return pa.struct([column_of(field) for field in children(data_type)])
     if pa.types.is_list(data_type):
@@ -178,7 +178,7 @@ def loosened(data_type: pa.DataType) -> pa.DataType:
 
 
 def column_of(field: Field) -> Field:
-    """Returns the column that holds a declared field: nullable, for a tombstone has no fields at all."""
+    """Returns the column for a declared field: nullable, as a tombstone has null in each column."""
     return pa.field(field.name, loosened(field.type), nullable=True)
 
 

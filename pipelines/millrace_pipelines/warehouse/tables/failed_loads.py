@@ -34,10 +34,10 @@ MAX_BYTES = 16_384  # JSON takes up to 12 bytes for a character
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLoads:
-    """Loads that failed one after the other; numbers are None where their file can't be read, which `sentence` says.
+    """The loads of a table that failed in a row; numbers are None where their file can't be read, as `sentence` says.
 
     Attributes:
-        times: How many they are.
+        times: How many loads failed in a row.
         first_ms: When the first of them failed.
         newest_ms: When the newest of them failed.
         error: The name of the newest one's error.
@@ -52,13 +52,13 @@ class FailedLoads:
 
     @property
     def reason(self) -> str:
-        """The error and its sentence."""
+        """The name of the newest error, and its sentence."""
         return ": ".join(one for one in (self.error, self.sentence) if one)
 
 
 @contextmanager
 def failures_noted(location: str, fs: FileSystem, clock: Clock) -> Iterator[None]:
-    """Adds the load inside to the failures of its table where it raises an error, else removes them."""
+    """Notes a failure of the table's load where the code inside raises an error, else removes all noted failures."""
     store = store_at(location, fs)
     path = os.path.join(store.root, FAILED_LOADS_FILE)
     try:
@@ -112,7 +112,7 @@ def _read(path: str, fs: FileSystem) -> FailedLoads | None:
 
 
 def _parsed(content: bytes) -> FailedLoads:
-    """Returns the failures in a file; raises ValueError or another error of `json` where it is damaged."""
+    """Returns the failures in a file's content; raises ValueError or another error of `json` where it is damaged."""
     found = FailedLoads(**json.loads(content))
     numbers = (found.times, found.first_ms, found.newest_ms)
     if not all(isinstance(one, int) for one in numbers) or not found.reason.isprintable():

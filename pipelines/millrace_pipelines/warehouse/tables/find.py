@@ -43,7 +43,7 @@ MAX_REASON = 300
 
 
 class State(StrEnum):
-    """Whose table lies at a location."""
+    """What lies at a location: a table of Millrace, of another program, or an unreadable one."""
 
     LOADED = "loaded"
     FOREIGN = "foreign"
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTable:
-    """Where a table lies; `reason` says why Millrace can't read it."""
+    """A table that was found; `reason` says why Millrace can't read it, "" where it can."""
 
     location: str
     state: State
@@ -76,7 +76,7 @@ def tables_below(directory: str, fs: FileSystem = DISK) -> list[ListedTable]:
 
 
 def listed_tables(directory: str) -> list[ListedTable]:
-    """Returns what `tables_below` does, and reads no table: each that has a log counts as loaded."""
+    """Returns what `tables_below` returns without reading tables: each with a Delta log counts as one of Millrace."""
     bucket = bucket_at(directory)
     if bucket is None:
         root = os.path.abspath(directory)
@@ -91,7 +91,7 @@ def listed_tables(directory: str) -> list[ListedTable]:
 
 
 def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
-    """Returns what a folder with a Delta log is."""
+    """Returns whose table a folder with a Delta log is, and whether it can be read."""
     try:
         table = Table.load(location, fs)
     except TableNotFoundError:
@@ -108,7 +108,7 @@ def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
 
 
 def unreadable(location: str, error: Exception, fs: FileSystem = DISK) -> ListedTable:
-    """Returns the location of a Delta table that can't be read: foreign where its first commit names no topic."""
+    """Returns a table that can't be read, with the reason: foreign where its first commit names no topic."""
     first = str(error).removeprefix(f"{location}: ").partition("\n")[0]
     line = " ".join("".join(one if one.isprintable() else " " for one in first).split())
     state = State.FOREIGN if _is_made_by_others(location, fs) else State.UNREADABLE
@@ -129,7 +129,7 @@ def _is_made_by_others(location: str, fs: FileSystem) -> bool:
 
 
 def _is_of_dead_letters(location: str, tables: set[str]) -> bool:
-    """Returns whether it is a table beside that of its topic; a topic may have such a name, too."""
+    """Returns whether a location is that of dead letters beside one of `tables`; a topic may have such a name, too."""
     return location.endswith(DEAD_LETTERS_SUFFIX) and location.removesuffix(DEAD_LETTERS_SUFFIX) in tables
 
 
@@ -153,7 +153,7 @@ def _below(path: str, listing: _List, folder: _Folder) -> Iterator[ListedTable]:
 
 
 def _made_by_others(path: str, listing: _List, folder: _Folder) -> str:
-    """Returns whose table a folder is, in a word; nothing where it is no table."""
+    """Returns what other table a folder is, such as "an Iceberg table"; "" where it is none."""
     if ".hoodie" in folder.folders:
         return "a Hudi table"
     if "metadata" in folder.folders and _has_iceberg_metadata(f"{path}/metadata", listing):
@@ -178,7 +178,7 @@ def _list_disk(path: str) -> _Folder:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Returns whether it is a folder; of links, which may lead in circles, only a table's log counts."""
+    """Returns whether an entry is a folder; links, which may lead in circles, count only if they lead to a table."""
     return entry.is_dir(follow_symlinks=entry.name == LOG_DIRECTORY)
 
 
@@ -191,9 +191,9 @@ def _list_bucket(filesystem: pafs.FileSystem, path: str) -> _Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """One table.
+    """What a table holds, as its log says.
 
-    `dead_letters` is None where it has no table of them, `lag` where it is unknown or not requested, and `failed_loads`
+    `dead_letters` is None where no table has them, `lag` where it is unknown or not requested, and `failed_loads`
     where the newest load did not fail.
     """
 
@@ -239,7 +239,7 @@ def describe_all(
 def describe_table(
     location: str, bootstrap: str | None = None, client_config: str | None = None, fs: FileSystem = DISK
 ) -> TableFacts:
-    """Describes what a table holds, from its log, and which of its newest loads failed.
+    """Returns what a table holds, from its log, and how many of its newest loads failed.
 
     Args:
         location: The table's location.

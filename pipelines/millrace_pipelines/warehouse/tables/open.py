@@ -75,7 +75,7 @@ NEVER_NULL = frozenset({"topic", "partition", "offset"})
 
 
 def payload_columns(table: Table) -> pa.Schema:
-    """Returns the columns of a table behind the envelope, without its partition columns."""
+    """Returns a table's payload columns: those after the envelope's, without partition columns."""
     others = {*ENVELOPE_COLUMNS, *table.partition_columns}
     return pa.schema([_plain(field) for field in table.schema if field.name not in others])
 
@@ -85,7 +85,7 @@ def _plain(field: Field) -> Field:
 
 
 def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, fs: FileSystem) -> None:
-    """Brings the table to a declaration and its columns, as far as it differs from them.
+    """Changes the table's stored declaration and columns to the given ones, where they differ.
 
     Raises:
         StaleLedgerError: Another commit came first; run again.
@@ -101,7 +101,7 @@ def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, f
 
 
 def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: FileSystem) -> None:
-    """Rewrites all rows under the new columns, and sets the columns, in one commit."""
+    """Rewrites all data files with the new columns, and sets the table's columns, in one commit."""
     envelope = [field for field in table.schema if field.name in ENVELOPE_COLUMNS]
     partitioned = [field for field in table.schema if field.name in table.partition_columns]
     in_files = pa.schema([*envelope, *columns])
@@ -133,7 +133,7 @@ def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) ->
 
 
 class LoadTables(NamedTuple):
-    """The table of rows, the payload that gives values their columns, and the table of dead letters if there is one."""
+    """The table of rows, the decoder of values, and the table of dead letters; None where there is none."""
 
     rows: Table
     payload: Payload | None
@@ -141,7 +141,7 @@ class LoadTables(NamedTuple):
 
 
 class PlannedColumns(NamedTuple):
-    """A declaration's payload, and the changes that bring the table to it."""
+    """The decoder of a declared schema, and the changes that it makes to the table's columns."""
 
     payload: Payload
     evolution: Evolution
@@ -149,7 +149,7 @@ class PlannedColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """What `make_tables` does.
+    """What `make_tables` does to the tables of a load.
 
     `created` has the locations of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
     the number of files that are written again under wider columns.
@@ -163,10 +163,10 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The tables of a load as they are, and what they are to become.
+    """The tables of a load as they were found, and what the load is to make of them.
 
     Attributes:
-        location: The table's.
+        location: The location of the table of rows.
         topic: The topic's name.
         topic_id: The topic's current id.
         mode: The mode that is asked for; None for the table's own.
@@ -198,7 +198,7 @@ class FoundTables:
         return (self.mode if self.rows is None else mode_of(self.rows)) is Mode.UPSERT
 
     def changes(self) -> TableChanges:
-        """Returns what is created and added before rows can be written."""
+        """Returns what is to be created, added and widened before rows can be written."""
         missing = [self.location] if self.rows is None else []
         if self.wanted is None:
             return TableChanges(created=tuple(missing))
@@ -229,7 +229,7 @@ def look_at_tables(
     load: LoadTable = Table.load,
     access: Access = Access.APPEND,
 ) -> FoundTables:
-    """Returns which tables are there, and what brings them to the declared schema; without one, to the table's own.
+    """Looks at the tables of a load, and at what changes by the declared schema, or the table's own without one.
 
     It does not check whether the ledger belongs to the topic's current id; `next_ledger` does.
 
@@ -298,7 +298,7 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
 
 
 def _choose_compression(table: Table, compression: Compression | None) -> None:
-    """Stores a choice that differs from the table's; raises StaleLedgerError where another commit comes first."""
+    """Stores a chosen codec that differs from the table's; raises StaleLedgerError where another commit comes first."""
     properties = compression_properties(compression)
     if compression is not None and table.configuration.get(COMPRESSION_PROPERTY) != compression:
         lineage = {"kind": COMPRESSION_KIND, "compression": str(compression)}
@@ -317,7 +317,7 @@ def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Tab
 def _existing_dead_letters(
     location: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
 ) -> Table | None:
-    """Returns the dead letters beside a table; a table of raw envelopes has them from its first dead letter on only."""
+    """Returns the dead letters beside a table, None without; a raw table has none until its first dead letter."""
     try:
         return _existing(dead_letters_dir(location), topic, fs, load)
     except TopicRecreatedError:
@@ -333,7 +333,7 @@ def own_schema(table: Table | None) -> PayloadSchema | None:
 
 
 def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> PlannedColumns:
-    """Returns what a schema makes of a table, or of one that is to be created; raises what `look_at_tables` raises."""
+    """Returns the decoder and column changes of a schema, for a table or a new one; raises as `look_at_tables`."""
     if table is not None:
         _check_partitions(schema, table)
     versions = versions_of(schema, topic)
@@ -345,7 +345,7 @@ def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> Pl
 
 
 def _check_partitions(schema: PayloadSchema, table: Table) -> None:
-    """Raises SchemaError where the schema asks for other partitions, for a table keeps the partitions that it has."""
+    """Raises SchemaError where the schema's partitions are not the table's, which can't be changed."""
     asked = [] if schema.event_time is None else [schema.event_time.partition_field.name]
     own = own_schema(table)
     column = own and own.event_time and own.event_time.column
@@ -358,7 +358,7 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
 
 
 def _made(found: FoundTables, fs: FileSystem) -> Table:
-    """Creates the table of rows; returns what another load created if that was first."""
+    """Creates the table of rows; where another load has created it meanwhile, returns that one."""
     properties = _topic_properties(found) | mode_properties(found.mode) | compression_properties(found.compression)
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
     partition_by: list[str] = []
@@ -403,7 +403,7 @@ def _dead_letters_table(location: str, properties: Mapping[str, str], fs: FileSy
 
 
 def _with_columns_of_today(table: Table) -> Table:
-    """Returns a table of dead letters with all columns of today."""
+    """Returns a table of dead letters after adding the columns that it lacks because it is older."""
     missing = [field for field in DEAD_LETTER_FIELDS if field.name not in table.schema.names]
     if missing:
         added = [field.name for field in missing]
@@ -422,7 +422,7 @@ def _check_topic(table: Table, topic: str) -> None:
 
 
 def mode_properties(mode: Mode | None) -> dict[str, str]:
-    """Returns the properties of a new table of a mode."""
+    """Returns the table properties by which a new table stores its mode."""
     return {MODE_PROPERTY: str(Mode.UPSERT)} if mode is Mode.UPSERT else {}
 
 

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class SqlNames(NamedTuple):
-    """The name of each table by its location, and a sentence for each name that could mean several tables."""
+    """The tables' names in SQL by location, and a sentence for each name that could mean several tables."""
 
     by_location: Mapping[str, str]
     refused: Mapping[str, str]
 
 
 def sql_names(root: str, locations: Iterable[str]) -> SqlNames:
-    """Returns the names of the tables in or below a folder or a bucket."""
+    """Returns the names in SQL of the tables in or below a folder or a bucket."""
     paths = {one: one.removeprefix(root.rstrip("/")).strip("/") or os.path.basename(one) for one in locations}
     named = {one: [os.path.basename(one), paths[one], _with_checksum(paths[one])] for one in paths}
     counts = Counter(folded for names in named.values() for folded in {*map(_folded, names)})
@@ -65,7 +65,7 @@ def _chosen(location: str, free: list[str]) -> str:
 
 
 def _folded(name: str) -> str:
-    """Returns the name as DuckDB compares it."""
+    """Returns a name in the form in which DuckDB compares names: ASCII letters in lower case."""
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
@@ -101,7 +101,7 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
 
 @contextmanager
 def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordBatchReader]:
-    """Runs SQL over a table, or over all tables below a folder, in DuckDB, and gives the result as it is read.
+    """Runs SQL by DuckDB over a table, or over all tables below a folder; yields a reader of the result's batches.
 
     A table has the name of its folder, its dead letters the name `<name>__dead_letters` (`sql_names` has the rule for
     names that are not unique). Times are in UTC, whatever zone the machine is in. Of columns with the same name the
@@ -129,7 +129,7 @@ def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordB
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Returns the names, each once: a repeated one gets the first number that makes it new."""
+    """Returns the names made unique: a repeated one gets the first number that makes it new, as in `id_1`."""
     found: list[str] = []
     for name in names:
         taken = {*names, *found} if name in found else ()
@@ -147,13 +147,13 @@ def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 class _Found(NamedTuple):
-    """Has the tables by their names in SQL, and a sentence for each name that is refused."""
+    """The tables by their names in SQL, and a sentence for each name that is refused."""
 
     tables: Mapping[str, Table]
     not_tables: Mapping[str, str]
 
     def refused(self, error: str) -> str:
-        """Returns the sentence for the first refused name that DuckDB's error misses; else the error."""
+        """Returns the sentence of the refused name that DuckDB's error says is missing; else the error itself."""
         missed = error.partition("\n")[0]
         for name, sentence in self.not_tables.items():
             if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", missed, re.ASCII | re.IGNORECASE):

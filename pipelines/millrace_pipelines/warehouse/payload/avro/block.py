@@ -24,7 +24,7 @@ MAX_SHIFT = 63
 
 
 class Block:
-    """The records of a binary array without nulls."""
+    """The Avro records of a binary array without nulls, which are read field by field, all records in step."""
 
     def __init__(self, values: pa.BinaryArray) -> None:
         bounds = offsets_of(values)
@@ -39,20 +39,20 @@ class Block:
         return len(self.at)
 
     def fail(self, rows: Indices, wrong: Flags, reason: Reason, message: str) -> None:
-        """Marks the rows that are flagged, unless they failed before."""
+        """Marks those of `rows` for which `wrong` is true as failed, unless they failed before."""
         for row in rows[wrong & ~self.failed[rows]].tolist():
             self._flaws[row] = (reason, message)
         self.failed[rows[wrong]] = True
         self.at[rows[wrong]] = self.ends[rows[wrong]]
 
     def finish(self) -> Iterator[Refusal]:
-        """Marks the records that have bytes left, and yields a refusal for each record that failed."""
+        """Marks the records that have bytes left as failed, and yields a refusal for each failed record."""
         self.fail(np.arange(len(self)), self.at != self.ends, Reason.MALFORMED, "bytes after the record's end")
         for row, (reason, message) in self._flaws.items():
             yield Refusal(row, reason, message)
 
     def varints(self, rows: Indices, path: str) -> Integers:
-        """Reads the zig-zag integer of each row."""
+        """Reads a zig-zag integer from each of these rows."""
         at = self.at[rows]
         octet = self._octets(at)
         zigzag = (octet & 0x7F).astype(np.uint64)
@@ -71,14 +71,14 @@ class Block:
         return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64)
 
     def fixed(self, rows: Indices, width: int, path: str) -> Octets:
-        """Reads `width` bytes of each row, as the rows of a matrix."""
+        """Reads `width` bytes from each of these rows; returns them as a matrix with a line for each row."""
         at = self.at[rows]
         octets: Octets = self._data[np.minimum(at[:, None] + np.arange(width), self._data.size - 1)]
         self._moved(rows, at + width, path)
         return octets
 
     def binary(self, rows: Indices, path: str) -> pa.BinaryArray:
-        """Reads a length and that many bytes of each row, as a binary column; the rows must ascend."""
+        """Reads a length and that many bytes from each of these rows, which must ascend, as a binary column."""
         lengths = self.varints(rows, path)
         begins = self.at[rows]
         wrong = (lengths < 0) | (lengths > self.ends[rows] - begins)

@@ -29,14 +29,14 @@ AvroSchema: TypeAlias = "str | list[AvroSchema] | ComplexSchema"
 
 
 class AvroField(TypedDict):
-    """A field of a record."""
+    """A field of an Avro record's schema."""
 
     name: str
     type: AvroSchema
 
 
 class ComplexSchema(TypedDict, total=False):
-    """A type with its parts; which of them it has, `type` says."""
+    """An Avro type with parts; `type` says which of the parts it has."""
 
     type: AvroSchema
     name: str
@@ -65,11 +65,11 @@ MAX_CACHED_SCHEMAS = 256
 
 
 class AvroDecoder:
-    """Decodes values of one schema.
+    """Decodes values of one Avro schema.
 
     Attributes:
         fields: A field for each of the schema's that has a column type; its `nullable` says whether it may be null.
-        without_column: Names of the others.
+        without_column: Names of the fields that have none.
     """
 
     def __init__(self, root: values.Record) -> None:
@@ -78,7 +78,7 @@ class AvroDecoder:
         self.without_column = [name for name, node in root.fields if node.type is None]
 
     def decode(self, binary: pa.BinaryArray) -> Decoded:
-        """Decodes a binary array without nulls."""
+        """Decodes each value of a binary array without nulls into columns, or refuses it."""
         block = Block(binary)
         arrays = self._root.arrays(block, np.arange(len(block)), "")
         refusals = list(block.finish())
@@ -90,11 +90,11 @@ class AvroDecoder:
 
 @lru_cache(maxsize=MAX_CACHED_SCHEMAS)
 def avro_decoder(text: str, references: tuple[str, ...] = ()) -> AvroDecoder:
-    """Returns the decoder of a schema.
+    """Returns the decoder of an Avro schema.
 
     Args:
         text: The schema in JSON.
-        references: Schemas of types that it names, each after those that it needs itself.
+        references: Schemas of the types that `text` refers to, each after those that it refers to itself.
 
     Raises:
         SchemaError: The schema is not valid, not a record's, or recursive.
@@ -114,13 +114,13 @@ def avro_decoder(text: str, references: tuple[str, ...] = ()) -> AvroDecoder:
 
 
 class _Tree:
-    """Makes readers of parsed schemas, in which names stand for types that are defined elsewhere."""
+    """Makes readers (nodes) of parsed Avro schemas, which may refer to types by name."""
 
     def __init__(self, named: Mapping[str, AvroSchema]) -> None:
         self._named = named
 
     def node(self, schema: AvroSchema, within: tuple[str, ...]) -> values.Node:
-        """Returns the reader of a schema; `within` names the records around it, and is as long as they are deep."""
+        """Returns the reader of a schema; `within` names the types around it, as many as they are deep."""
         if len(within) > MAX_DEPTH:
             raise SchemaError(f"types are nested deeper than {MAX_DEPTH}")
         if isinstance(schema, list):
@@ -152,7 +152,7 @@ class _Tree:
 
 
 def _logical(schema: ComplexSchema, plain: values.Node) -> values.Node:
-    """Returns the reader of a logical type; the plain one where the logical type has no column, as Avro asks."""
+    """Returns the reader of a logical type, or `plain` where the logical type has no column, as Avro asks."""
     logical = schema.get("logicalType")
     if logical == "date" and isinstance(plain, values.Int):
         return values.Date()

@@ -48,7 +48,7 @@ MAX_ITEMS = 100_000
 
 
 class Node(Protocol):
-    """A type of the schema; `type` is its column's, None where it has no column and its bytes are passed over."""
+    """The reader of an Avro type; `type` is its column's, None where its bytes are passed over without a column."""
 
     @property
     def type(self) -> pa.DataType | None:
@@ -59,7 +59,7 @@ class Node(Protocol):
         """Reads one value of each row, from the row's next byte on.
 
         Args:
-            block: All records; it is told which of them have a flaw.
+            block: All records; marks those that can't be read as failed.
             rows: The records that have a value here, in ascending order.
             path: The field's name, for messages.
         """
@@ -67,7 +67,7 @@ class Node(Protocol):
 
 
 class Null:
-    """A null, which takes no bytes."""
+    """Avro's null, which takes no bytes."""
 
     type: pa.DataType | None = None
 
@@ -78,7 +78,7 @@ class Null:
 
 
 class Boolean:
-    """One byte, 0 or 1."""
+    """Avro's boolean: one byte, 0 or 1."""
 
     type: pa.DataType = pa.bool_()
 
@@ -90,7 +90,7 @@ class Boolean:
 
 
 class Int:
-    """A zig-zag integer of 32 bits."""
+    """Avro's int: a zig-zag integer of 32 bits."""
 
     type: pa.DataType = pa.int32()
 
@@ -103,7 +103,7 @@ class Int:
 
 
 class Date(Int):
-    """Days since 1970-01-01."""
+    """An int that counts days since 1970-01-01."""
 
     type = pa.date32()
 
@@ -116,7 +116,7 @@ class Date(Int):
 
 
 class Long:
-    """A zig-zag integer of 64 bits."""
+    """Avro's long: a zig-zag integer of 64 bits."""
 
     type: pa.DataType = pa.int64()
 
@@ -126,7 +126,7 @@ class Long:
 
 
 class Timestamp:
-    """A long that counts milli-, micro- or nanoseconds; a column has microseconds, years 1 to 9999."""
+    """A long that counts milli-, micro- or nanoseconds; its column has microseconds, in the years 1 to 9999."""
 
     type: pa.DataType = TIMESTAMP_TYPE
 
@@ -162,7 +162,7 @@ class Floating:
 
 
 class Binary:
-    """Bytes behind their length."""
+    """Avro's bytes: a length, then the bytes."""
 
     type: pa.DataType = pa.binary()
 
@@ -172,7 +172,7 @@ class Binary:
 
 
 class Text:
-    """UTF-8 behind its length."""
+    """Avro's string: a length, then UTF-8."""
 
     type: pa.DataType = pa.string()
 
@@ -189,7 +189,7 @@ class Text:
 
 
 class Fixed:
-    """A fixed number of bytes."""
+    """Avro's fixed: always the same number of bytes."""
 
     type: pa.DataType = pa.binary()
 
@@ -203,7 +203,7 @@ class Fixed:
 
 
 class DecimalNumber:
-    """The unscaled value in big-endian two's complement, in bytes or fixed."""
+    """A decimal: its unscaled value in big-endian two's complement, as bytes or fixed."""
 
     def __init__(self, octets: Binary | Fixed, precision: int, scale: int) -> None:
         self.type: pa.DataType = pa.decimal128(precision, scale)
@@ -221,7 +221,7 @@ class DecimalNumber:
 
 
 class Enum:
-    """The index of a symbol among the schema's."""
+    """Avro's enum: the index of one of the schema's symbols."""
 
     type: pa.DataType = pa.string()
 
@@ -250,7 +250,7 @@ def _decimal(number: int, scale: int) -> Decimal:
 
 
 class Union:
-    """The index of a branch, then its value; it has a column where there is one branch beside null."""
+    """Avro's union: the index of a branch, then its value; it has a column where there is one branch beside null."""
 
     def __init__(self, branches: Sequence[Node]) -> None:
         self._branches = branches
@@ -260,7 +260,7 @@ class Union:
         self.type = None if self._branch is None else branches[self._branch].type
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads the values of the one branch, null for the other."""
+        """Reads the values of the branch that has a column, null for the branch null."""
         chosen = block.varints(rows, path)
         wrong = (chosen < 0) | (chosen >= len(self._branches))
         block.fail(rows, wrong, Reason.MALFORMED, f"field {path}: no such branch of a union")
@@ -276,7 +276,7 @@ class Union:
 
 
 class Record:
-    """Its fields, one after the other."""
+    """Avro's record: its fields, one after the other."""
 
     def __init__(self, fields: Sequence[tuple[str, Node]]) -> None:
         self.fields = fields
@@ -298,7 +298,7 @@ class Record:
 
 
 class Array:
-    """Blocks of items, each behind its count, up to a count of 0."""
+    """Avro's array: blocks of items, each after its count, up to a count of 0."""
 
     def __init__(self, items: Node) -> None:
         self._items = items
@@ -314,7 +314,7 @@ class Array:
 
 
 class Map:
-    """Encoded as an array, each item a key and a value."""
+    """Avro's map: encoded as an array whose items are a key and a value."""
 
     def __init__(self, values: Node) -> None:
         self._keys, self._values = Text(), values
@@ -353,7 +353,7 @@ def is_nullable(node: Node) -> bool:
 def _repeated(
     block: Block, rows: Indices, path: str, read: Callable[[Indices], Column]
 ) -> tuple[Integers, list[Column]]:
-    """Reads the items of all rows in step; returns the index of each item's row, and the items as they were read."""
+    """Reads the items of all rows in step; returns each item's index into `rows`, and the items in the order read."""
     owners: list[Integers] = []
     items: list[Column] = []
     remaining = _counts(block, rows, path)
@@ -370,7 +370,7 @@ def _repeated(
 
 
 def _counts(block: Block, rows: Indices, path: str) -> Integers:
-    """Reads the count of each row's next block of items; behind a negative one stands the block's size in bytes."""
+    """Reads the count of each row's next block of items; after a negative count stands the block's size in bytes."""
     counts = block.varints(rows, path)
     sized = np.flatnonzero(counts < 0)
     if sized.size:
@@ -382,16 +382,16 @@ def _counts(block: Block, rows: Indices, path: str) -> Integers:
 
 
 def _layout(owners: Integers, count: int) -> tuple[pa.Int32Array, pa.Int64Array]:
-    """Returns the offsets of the rows' lists, and the order in which their items lie."""
+    """Returns the list offsets of `count` rows, and the indexes that bring their items into the rows' order."""
     offsets = offsets_array(np.bincount(owners, minlength=count))
     return offsets, indices_array(np.argsort(owners, kind="stable"))
 
 
 def _flat(items: Sequence[Column], data_type: pa.DataType, order: pa.Int64Array) -> Column:
-    """Returns the items in one column, row after row."""
+    """Returns the items as one column, in the given order."""
     return pa.concat_arrays(items).take(order) if items else nulls_of(data_type, 0)
 
 
 def _spread(values: Column, present: Flags) -> Column:
-    """Returns a column with the values where they are present, and nulls elsewhere."""
+    """Returns a column with the values in turn where `present` is true, and nulls elsewhere."""
     return values.take(pa.array(np.cumsum(present) - 1, pa.int64(), mask=~present))

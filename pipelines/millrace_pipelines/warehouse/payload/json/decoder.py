@@ -73,12 +73,12 @@ STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def is_read_by_kernel(fields: Sequence[Field]) -> bool:
-    """Returns whether there is a kernel, and it knows the types of all fields."""
+    """Returns whether the C kernel is compiled and can read the types of all these fields."""
     return kernel.native is not None and all(field.type in KERNEL_TYPES for field in fields)
 
 
 def read_plain(values: pa.BinaryArray, fields: Sequence[Field], columns: pa.Schema) -> tuple[Part, Indices]:
-    """Reads the plain values of a binary array without nulls; returns their rows, and the indexes of all others."""
+    """Decodes plain JSON objects by the C kernel; returns their rows, and the indexes of the values it leaves."""
     bounds = offsets_of(values)
     declared = tuple((field.name.encode(), KERNEL_TYPES[field.type], not field.nullable) for field in fields)
     rows, left, read = kernel.native.read_json(bounds.data, memory_of(data_of(values)), declared)
@@ -97,9 +97,9 @@ def _array(data_type: pa.DataType, rows: int, column: JsonColumn) -> Column:
 
 
 class JsonDecoder:
-    """Decodes values of one declared schema, whose fields' `nullable` says whether they may lack.
+    """Decodes JSON values by declared fields; a field that is not `nullable` has to be there.
 
-    Raises nothing for values; each that doesn't pass is a refusal.
+    It raises no error for a value: one that does not fit becomes a refusal.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -110,7 +110,7 @@ class JsonDecoder:
         self._is_read_by_arrow = all(_is_read_by_arrow(field.type, 0) for field in fields)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes a binary array without nulls."""
+        """Decodes each value of a binary array without nulls into columns, or refuses it."""
         if not self._is_read_by_arrow:
             return self._explain.decode(values)
         if not self._is_read_by_kernel:
@@ -134,7 +134,7 @@ class JsonDecoder:
                 yield from self._in_halves(values.slice(half), indices[half:])
 
     def _suspected(self, values: pa.BinaryArray, indices: Indices, suspects: Sequence[Refusal]) -> Iterator[Outcome]:
-        """Yields what Python's reader refuses for declared fields, as Arrow's would, and asks Arrow's about others."""
+        """Yields the suspects' refusals that Arrow's reader would share, and has Arrow read all other values."""
         rest = np.ones(len(values), np.bool_)
         for suspect in suspects:
             rest[suspect.row] = False
@@ -145,12 +145,12 @@ class JsonDecoder:
         yield from self._in_halves(values.filter(pa.array(rest, pa.bool_())), indices[rest])
 
     def _refusal(self, row: int, value: pa.BinaryArray, error: Exception) -> Refusal:
-        """Returns the refusal of one value, in the words of Python's reader, which knows the field."""
+        """Returns the refusal of one value, worded by Python's reader, which names the field, else by the error."""
         explained = self._explain.decode(value).refusals
         return explained[0]._replace(row=row) if explained else Refusal(row, *_said(error))
 
     def _parse(self, values: pa.BinaryArray) -> pa.Table:
-        """Returns the columns of values that all pass; raises UnfitError or ArrowInvalid where one doesn't."""
+        """Returns the columns of values that all fit; raises UnfitError or ArrowInvalid where one does not."""
         texts = _texts(values.cast(pa.string()))
         if not _are_braced(texts):
             texts = _texts(pc.ascii_trim(texts, characters=JSON_WHITESPACE))
@@ -168,7 +168,7 @@ class JsonDecoder:
         return columns
 
     def _wire_schema(self) -> pa.Schema:
-        """Returns the schema that Arrow's reader is asked for: it knows no dates, they are read as strings and cast."""
+        """Returns the schema for Arrow's JSON reader, in which dates are strings, which are cast later."""
         return pa.schema(
             [pa.field(field.name, pa.string()) if pa.types.is_date(field.type) else field for field in self.columns]
         )
@@ -198,7 +198,7 @@ def _are_braced(texts: pa.StringArray) -> bool:
 
 
 def _lines(texts: pa.StringArray) -> pa.Buffer:
-    """Returns all values one after the other, each ended by a newline."""
+    """Returns the texts one after the other, each ended by a newline."""
     lines = _texts(pc.binary_join_element_wise(texts, "", "\n"))  # type: ignore[call-overload]  # texts are columns, too
     bounds = offsets_of(lines)
     return data_of(lines).slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
@@ -224,9 +224,9 @@ def _check_numbers(lines: pa.Buffer, texts: pa.StringArray) -> None:
 
 
 def has_word(octets: Octets, word: bytes) -> bool:
-    """Returns whether these three letters stand together.
+    """Returns whether a word of three letters occurs in the bytes.
 
-    It looks for the last two, at even and at odd indexes, and for the first one before them: without a copy, and ten
+    It looks for the last two letters, at even and at odd indexes, and for the first before: without a copy, and ten
     times as fast as `in`, which goes from byte to byte.
     """
     [ending] = np.frombuffer(word[1:], np.uint16)
@@ -239,7 +239,7 @@ def has_word(octets: Octets, word: bytes) -> bool:
 
 
 def _said(error: Exception) -> tuple[Reason, str]:
-    """Returns reason and message of what Arrow's reader alone refuses."""
+    """Returns the reason and message of a refusal, from an error of Arrow's reader or of the checks after it."""
     if isinstance(error, UnfitError):
         return error.reason, str(error)
     return Reason.MALFORMED, ROW_NUMBER.sub("", str(error).removeprefix("JSON parse error: "))

@@ -52,7 +52,7 @@ KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: 
 
 
 class Part(NamedTuple):
-    """A schema that a value obeys, unless it is null and `null_passes`; only its own keywords count."""
+    """A JSON Schema that a value has to obey, by its own keywords; with `null_passes`, null need not."""
 
     schema: Schema
     null_passes: bool
@@ -60,25 +60,25 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Parts:
-    """What holds for a value: all of `parts`; and for some values `alternatives`, each under its keyword."""
+    """The schemas that hold for a value: all of `parts`, and in some cases `alternatives`, each with its keyword."""
 
     parts: list[Part] = field(default_factory=list)
     alternatives: list[tuple[str, Json]] = field(default_factory=list)
 
     def values(self, keyword: str) -> Iterator[Json]:
-        """Yields what the parts have under a keyword."""
+        """Yields the value of a keyword in each of the parts that has it."""
         return (part.schema[keyword] for part in self.parts if keyword in part.schema)
 
 
 class Document:
-    """One JSON Schema, whose parts may refer to one another."""
+    """One JSON Schema document, whose parts may refer to one another by `$ref`."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._opened = 0
 
     def parts(self, schemas: Sequence[Json]) -> Parts:
-        """Returns the parts of schemas that hold at once; raises SchemaError, which names what can't be used."""
+        """Returns the parts of schemas that all hold for one value; raises SchemaError, which names a wrong one."""
         found = Parts()
         for schema in schemas:
             self._add(schema, found, (), null_passes=False)
@@ -119,7 +119,7 @@ class Document:
         return isinstance(schema, dict) and schema.get("type") in ("null", ["null"])
 
     def _at(self, pointer: Json, met: tuple[str, ...]) -> Json:
-        """Returns what a reference leads to."""
+        """Returns the schema that a `$ref` points to; `met` has the references followed so far."""
         if not isinstance(pointer, str) or (pointer != "#" and not pointer.startswith("#/")):
             raise SchemaError(f"JSON Schema: reference {pointer} leads out of the text")
         if pointer in met:
@@ -153,7 +153,7 @@ def _list(schema: Schema, keyword: str) -> Sequence[Json]:
 
 
 def _conditional(schema: Schema) -> Iterator[tuple[str, Json]]:
-    """Yields what holds for values that have a property, or that another schema fits."""
+    """Yields the subschemas, with their keywords, that hold only under a condition (`if`, dependent schemas)."""
     if "if" in schema:
         yield from ((keyword, schema[keyword]) for keyword in CONDITIONS if keyword in schema)
     for keyword in DEPENDENT:
@@ -163,7 +163,7 @@ def _conditional(schema: Schema) -> Iterator[tuple[str, Json]]:
 
 
 def json_schema_fields(text: str) -> list[Field]:
-    """Returns the columns of a JSON Schema; raises SchemaError, which names a property that has none."""
+    """Returns the columns for a JSON Schema; raises SchemaError, which names a property without a column type."""
     try:
         root: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -177,13 +177,13 @@ def json_schema_fields(text: str) -> list[Field]:
 
 
 class _Columns:
-    """Makes columns of the parts of one JSON Schema."""
+    """Derives table columns from the parts of one JSON Schema."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
 
     def of_root(self, root: Schema) -> list[Field]:
-        """Returns the columns of the whole schema."""
+        """Returns the columns of the document's whole schema."""
         found = self._document.parts([root])
         fields = self.fields(found, 0)
         self.check_alternatives(found)
@@ -209,7 +209,7 @@ class _Columns:
         return named_field(name, data_type, nullable or not required)
 
     def _type(self, schemas: Sequence[Json], depth: int) -> tuple[pa.DataType, bool]:
-        """Returns the type of values that obey all these schemas, and whether null is one of the values."""
+        """Returns the column type of values that obey all these schemas, and whether they allow null."""
         found = self._document.parts(schemas)
         kinds = [kinds for part in found.parts if (kinds := _kinds(part.schema)) is not None]
         present = _common(kinds) - {"null"}
@@ -237,13 +237,13 @@ class _Columns:
         raise SchemaError(f"JSON Schema type {kind!r} has no column type")
 
     def check_alternatives(self, found: Parts) -> None:
-        """Raises SchemaError where an alternative has a property that the parts have not."""
+        """Raises SchemaError where an alternative has a property that the unconditional parts lack."""
         for keyword, schema in found.alternatives:
             for path in self._only_in(self._document.parts(_objects([schema])), found):
                 raise SchemaError(f"JSON Schema: {keyword} has {path}, which values of one kind alone have")
 
     def _only_in(self, alternative: Parts, base: Parts) -> Iterator[str]:
-        """Yields the paths of fields that an alternative, or one inside it, has and the base lacks."""
+        """Yields the paths of properties that an alternative has, at any depth, and the base lacks."""
         known = _properties(base)
         for name, schemas in _properties(alternative).items():
             if name not in known:
@@ -261,12 +261,12 @@ class _Columns:
 
 
 def _objects(schemas: Iterable[Json]) -> list[Json]:
-    """Returns the schemas but for `true` and `false`, which have no properties."""
+    """Returns the schemas without `true` and `false`, which have no properties."""
     return [schema for schema in schemas if isinstance(schema, dict)]
 
 
 def _properties(found: Parts) -> dict[str, list[Json]]:
-    """Returns the schemas of each property, which hold at once."""
+    """Returns, by property, its schemas, all of which hold."""
     properties: dict[str, list[Json]] = {}
     for one in found.values("properties"):
         if not isinstance(one, dict):
@@ -277,7 +277,7 @@ def _properties(found: Parts) -> dict[str, list[Json]]:
 
 
 def _kinds(schema: Schema) -> set[str] | None:
-    """Returns the types that a schema lets through; None where it says nothing of them."""
+    """Returns the JSON types that a schema allows; None where it does not restrict them."""
     kinds = schema.get("type")
     if isinstance(kinds, str):
         return {kinds}
@@ -292,7 +292,7 @@ def _kinds(schema: Schema) -> set[str] | None:
 
 
 def _common(kinds: Iterable[set[str]]) -> set[str]:
-    """Returns the types in all sets, of which a number may be an integer."""
+    """Returns the types that are in all sets; `number` includes `integer`."""
     common: set[str] | None = None
     for some in kinds:
         wide = some | ({"integer"} if "number" in some else set())

@@ -31,14 +31,14 @@ KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "nu
 
 
 class JsonValues:
-    """Decodes values of one declared schema, one after the other."""
+    """Decodes JSON values by declared fields in Python, value by value."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.columns = pa.schema([column_of(field) for field in fields])
         self._fields = [(field.name, _converter(field)) for field in fields]
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes a binary array without nulls."""
+        """Decodes each value of a binary array without nulls into columns, or refuses it."""
         indices: list[int] = []
         rows: list[list[object]] = []
         refusals: list[Refusal] = []
@@ -61,9 +61,9 @@ class JsonValues:
 
 
 def parse(value: bytes) -> ExactJson:
-    """Parses a JSON value in UTF-8, its fractions as Decimal.
+    """Parses a JSON value in UTF-8; fractions become Decimal.
 
-    Raises UnfitError where it is not JSON, or has a key twice.
+    Raises UnfitError where the value is not JSON, or has a key twice.
     """
     try:
         text = value.decode("utf-8")
@@ -136,7 +136,7 @@ def _convert_type(data_type: pa.DataType) -> Convert:
 
 
 def _of(kind: type[Kind], value: ExactJson, path: str) -> Kind:
-    """Returns a value of this kind; raises UnfitError for another one, of which a boolean is one to an integer."""
+    """Returns a value that is of this kind; raises UnfitError for another kind; a boolean is no integer."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _changed(KINDS[kind], value, path)
     return value
@@ -184,7 +184,7 @@ def _integer(bits: int) -> Convert:
 
 
 def _single(number: int | Decimal) -> float:
-    """Returns the nearest number of 32 bits, by its digits: rounded to 64 bits first, it might be another one."""
+    """Returns the float of 32 bits that is nearest to a number's digits; by way of 64 bits it might be another."""
     found: float = pa.scalar(str(number)).cast(pa.float32()).as_py()
     return found
 
