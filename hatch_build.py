@@ -35,11 +35,13 @@ class MadePartsHook(BuildHookInterface):
             self._compile_kernel(version, build_data)
 
     def _make_message_types(self) -> None:
-        """Runs their maker, in a process that finds the sources beside what the build requires."""
+        """Runs their maker, in a process that finds the sources beside what the build requires.
+
+        Not by PYTHONPATH: pip's environment of a build drops what an editable install in the same environment has.
+        """
         sources = [str(Path(self.root, name)) for name in ("platform", "ops")]
-        paths = [*sources, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "MILLRACE_NO_KERNEL": "1"}
-        subprocess.run([sys.executable, "-P", "-m", MESSAGE_TYPES], env=environment, check=True)
+        program = f"import runpy, sys; sys.path[:0] = {sources}; runpy.run_module({MESSAGE_TYPES!r}, None, '__main__')"
+        subprocess.run([sys.executable, "-P", "-c", program], env={**os.environ, "MILLRACE_NO_KERNEL": "1"}, check=True)
 
     def _compile_kernel(self, version: str, build_data: dict[str, Any]) -> None:
         build = _module(Path(self.root, BUILD))
