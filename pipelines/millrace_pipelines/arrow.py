@@ -45,7 +45,7 @@ def data_of(values: pa.BinaryArray | pa.StringArray) -> pa.Buffer:
 
 
 def octets_of(data: pa.Buffer) -> Octets:
-    """Returns the bytes of a buffer, without a copy."""
+    """Returns the bytes of a buffer as a NumPy array, without a copy."""
     return np.frombuffer(memory_of(data), np.uint8)
 
 
@@ -76,12 +76,12 @@ def binaries(column: Column) -> pa.BinaryArray:
 
 
 def values_of(binary: pa.BinaryArray | pa.ChunkedArray[pa.BinaryScalar]) -> list[bytes]:
-    """Returns the values of a binary column without nulls."""
+    """Returns the values of a binary column without nulls as a list of bytes."""
     return cast("list[bytes]", binary.to_pylist())
 
 
 def texts_of(texts: pa.StringArray | pa.ChunkedArray[pa.StringScalar]) -> list[str]:
-    """Returns the values of a column of texts without nulls."""
+    """Returns the values of a column of texts without nulls as a list of str."""
     return cast("list[str]", texts.to_pylist())
 
 
@@ -91,14 +91,14 @@ def indices_array(indices: Indices) -> pa.Int64Array:
 
 
 def combined(column: Column | Columns) -> Column:
-    """Returns a column in one piece."""
+    """Returns a column as one array, where it may be in several chunks."""
     if isinstance(column, pa.Array):
         return column
     return cast("Column", column.chunk(0)) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def flags_of(column: pa.BooleanArray) -> Flags:
-    """Returns a column of booleans without nulls as flags."""
+    """Returns a column of booleans without nulls as a NumPy array."""
     return column.to_numpy(zero_copy_only=False)
 
 

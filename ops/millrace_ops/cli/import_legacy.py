@@ -153,7 +153,7 @@ class _LineListener:
     """Follows an import, and writes a line to stderr for each damage."""
 
     def read(self, size_bytes: int, messages: int) -> None:
-        """Prints nothing."""
+        """Ignores the progress: only damage is written."""
 
     def damaged(self, damage: str) -> None:
         """Writes the sentence on the damage."""

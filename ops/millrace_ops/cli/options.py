@@ -112,7 +112,7 @@ def open_zookeeper(address: str, security: ZooKeeperSecurity) -> closing[ZooKeep
 def zookeeper_security(file: Path | None, *, needs_identity: bool = False) -> ZooKeeperSecurity:
     """Returns the ZooKeeper security in a file of properties, none without a file; raises InvalidConfigError.
 
-    It is a file, so that no secret is in a list of processes.
+    The settings are in a file, so that no secret is in a list of processes.
     """
     from millrace.config import read_properties
     from millrace.errors import InvalidConfigError

@@ -91,7 +91,7 @@ def when(at_ms: int | None) -> str:
 
 
 def duration(value_ms: int | None) -> str:
-    """Returns a duration in its two largest units."""
+    """Returns a duration, given in ms, as text in its two largest units."""
     if value_ms is None:
         return UNKNOWN
     seconds = value_ms // 1000

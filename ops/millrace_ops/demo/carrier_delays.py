@@ -90,5 +90,5 @@ def delays_by_carrier(output: str) -> Mapping[str, Delays]:
 
 
 def by_carrier(rows: pa.Table) -> dict[str, Delays]:
-    """Returns the rows by their carrier."""
+    """Returns the rows as `Delays`, by carrier."""
     return {row["carrier"]: Delays(*(row[name] for name in SUMS)) for row in rows.to_pylist()}

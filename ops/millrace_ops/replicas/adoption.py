@@ -266,7 +266,7 @@ T = TypeVar("T")
 
 
 class AdminUnreachableError(PlatformError, retriable=True):
-    """An admin endpoint does not answer, or not at the moment."""
+    """An admin endpoint does not answer, or answers that it can't at the moment."""
 
 
 class InternalTopic(NamedTuple):

@@ -89,7 +89,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the moves of a plan have come."""
+    """How far the moves of a plan have come: partitions and bytes that are done."""
 
     partitions_done: int
     partitions: int

@@ -45,7 +45,7 @@ class Request(StrEnum):
 
 
 def ask(port: int, request: Request, run_id: str) -> bool:
-    """Sends a request to the run server on the port, and returns whether it answers yes.
+    """Sends a request on a run to the run server on the port; returns whether the server answers yes.
 
     Raises OSError: ConnectionRefusedError where no server listens, ConnectionError where it ends before it answers,
     TimeoutError after TIMEOUT_S.
@@ -85,7 +85,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @classmethod
     def config_type(cls) -> dict[str, type[int]]:
-        """Returns the fields of its configuration."""
+        """Returns the launcher's configuration fields with their types, as Dagster asks."""
         return {"port": int}
 
     @classmethod

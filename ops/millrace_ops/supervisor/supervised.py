@@ -89,7 +89,7 @@ class ChildProcess:
 
 
 def session_members(session_id: int) -> list[psutil.Process]:
-    """Returns the living processes of a session."""
+    """Returns the processes of a session that are alive."""
     return [process for process in psutil.process_iter() if _session_of(process) == session_id]
 
 

@@ -98,7 +98,7 @@ class AdminEndpoint(NamedTuple):
     report has all their partitions.
 
     Each method takes names or patterns of topics, an empty list for all; a dry run changes nothing and reports what
-    would be done. It raises ServiceUnreachableError for a broker without an answer, MaintenanceRefusedError for a no.
+    would be done. Raises ServiceUnreachableError without an answer, MaintenanceRefusedError where a broker refuses.
     """
 
     url: str

@@ -247,7 +247,7 @@ def just_failed(
 
 
 def _loaded(run: dg.DagsterRun, tables: Collection[dg.AssetKey]) -> list[dg.AssetKey]:
-    """Returns the tables that a run was to load."""
+    """Returns those of `tables` that a run was to load."""
     return [key for key in run.asset_selection or () if key in tables]
 
 

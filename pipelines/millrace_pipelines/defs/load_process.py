@@ -146,7 +146,7 @@ class ChildProcess:
         yield from map(MESSAGE.validate_python, session.get_custom_messages()[seen:])
 
     def _poll(self, environment: Mapping[str, str]) -> Iterator[None]:
-        """Yields every POLL_INTERVAL_S until the process has ended."""
+        """Starts the child process, and yields every POLL_INTERVAL_S until it has ended."""
         with _started(environment) as process:
             while True:
                 try:

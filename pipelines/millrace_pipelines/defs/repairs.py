@@ -77,7 +77,7 @@ class RepairConfig(dg.Config):
 
 
 class DaysConfig(dg.Config):
-    """The options of reloads by the day."""
+    """The configuration that reloads and backfills share: how Spark runs, and what is accepted."""
 
     accept_lost_offsets: bool = ACCEPT_LOST
     accept_keyless_records: bool = ACCEPT_KEYLESS
@@ -95,7 +95,7 @@ class DaysConfig(dg.Config):
 
 
 class BackfillConfig(RepairConfig, DaysConfig):
-    """What to load that lies below a table's first offsets."""
+    """The configuration of a backfill: which offsets to load below a table's first ones."""
 
     partitions: list[int] | None = PARTITIONS
     from_offset: int | None = FROM_OFFSET
@@ -106,7 +106,7 @@ class BackfillConfig(RepairConfig, DaysConfig):
 
 
 class ReloadConfig(RepairConfig, DaysConfig):
-    """Which part of a topic to read again."""
+    """The configuration of a reload: which part of a topic to read again."""
 
     partitions: list[int] | None = PARTITIONS
     from_offset: int | None = FROM_OFFSET
@@ -126,7 +126,7 @@ class ReloadConfig(RepairConfig, DaysConfig):
 
 
 class ReplayConfig(RepairConfig):
-    """Which dead letters to replay."""
+    """The configuration of a replay: which dead letters to decode again."""
 
     reason: str | None = Field(default=None, description="Only letters of this reason, as the dead letters name it.")
     partition: int | None = Field(default=None, ge=0, description="Only letters of this partition.")
@@ -139,7 +139,7 @@ class ReplayConfig(RepairConfig):
 
 
 class EraseConfig(RepairConfig):
-    """Which keys to erase."""
+    """The configuration of an erasure: which keys to erase, and how they are written."""
 
     keys: list[str] = Field(min_length=1, description="The keys; all of their records go from the table.")
     key_format: KeyFormat = Field(default=KeyFormat.text, description="How the keys are written.")
@@ -201,7 +201,7 @@ def repair_jobs(cluster: DeclaredCluster) -> list[dg.JobDefinition]:
 
 
 def _job(cluster: DeclaredCluster, name: str, op: dg.OpDefinition, description: str) -> dg.JobDefinition:
-    """Returns the job of one step."""
+    """Returns the job that runs one op, with the given name and description."""
 
     @dg.job(
         name=f"{cluster.name}_{name}",

@@ -66,7 +66,7 @@ def findings_list(findings: Sequence[str]) -> dg.MetadataValue:
 
 
 def number(value: int) -> dg.IntMetadataValue:
-    """Returns a number that the UI draws over time."""
+    """Returns a number as metadata that Dagster's UI draws over time."""
     return dg.MetadataValue.int(value)
 
 

@@ -86,7 +86,7 @@ def _newest_rows(table: Table, rows: int) -> list[dict[str, object]]:
 
 
 def _newest_files(table: Table) -> list[str]:
-    """Returns the names of the files, newest first."""
+    """Returns the names of a table's data files, newest first."""
     actions = table.add_actions().select(["path", "modification_time"]).to_pylist()
     newest = sorted(actions, key=lambda action: (action["modification_time"], action["path"]), reverse=True)
     return [unquote(str(action["path"])) for action in newest]

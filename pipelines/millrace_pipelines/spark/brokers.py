@@ -89,7 +89,7 @@ class Brokers:
         return self._connected().metadata(topics)
 
     def describe(self, topic: str) -> TopicDescription:
-        """Returns a topic's id, partitions and leader epochs."""
+        """Returns a topic's id, partitions and leader epochs; raises UnknownTopicError where there is no such topic."""
         metadata = self.metadata([topic]).topic(topic)
         leader_epochs = {partition: found.leader_epoch for partition, found in metadata.partitions.items()}
         return TopicDescription(str(metadata.topic_id or topic), tuple(sorted(leader_epochs)), leader_epochs)

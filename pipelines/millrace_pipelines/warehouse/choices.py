@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 class Compression(StrEnum):
-    """A codec of Parquet's pages, as users choose it."""
+    """The codec of Parquet files, as users choose it."""
 
     LZ4 = "lz4"
     SNAPPY = "snappy"

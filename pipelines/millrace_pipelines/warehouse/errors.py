@@ -57,7 +57,7 @@ class TableNotFoundError(WarehouseError):
 
 
 class QueryError(WarehouseError):
-    """A query can't be run over the tables."""
+    """DuckDB refuses a query over the tables."""
 
 
 class LoadFailedError(WarehouseError, retriable=True):

@@ -31,7 +31,7 @@ AUDIT_REFRESH_S = 2
 
 
 class TableRow(NamedTuple):
-    """A table in the list; `trouble` says why it can't be read."""
+    """A table in the console's list; `trouble` says why the table can't be read."""
 
     name: str
     facts: TableFacts | None

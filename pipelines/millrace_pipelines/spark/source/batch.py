@@ -67,7 +67,7 @@ class OffsetFilter:
     from_timestamp_ms: int | None = None
 
     def allows(self, topic: str, partition: int) -> bool:
-        """Returns whether a partition is read at all."""
+        """Returns whether the bounds leave anything of a partition to be read."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )

@@ -53,7 +53,7 @@ class Snapshot:
 
     @property
     def location(self) -> str:
-        """An absolute path, or `s3://…`."""
+        """The table's location: an absolute path, or `s3://…`."""
         return self._store.location
 
     @property

@@ -76,12 +76,12 @@ class Written(NamedTuple):
 
     @property
     def files(self) -> list[DataFile]:
-        """The files of rows."""
+        """The data files of rows that all tasks wrote."""
         return [file for result in self.results for file in result.files]
 
     @property
     def dead_letter_files(self) -> list[DataFile]:
-        """The files of dead letters."""
+        """The data files of dead letters that all tasks wrote."""
         return [file for result in self.results for file in result.dead_letter_files]
 
     def keeping(self, store: TableFiles, load_id: str) -> Written:
@@ -282,7 +282,7 @@ class LoadPreview:
 
     @property
     def offsets(self) -> int:
-        """How many offsets would be read."""
+        """How many offsets the load would read."""
         return sum(offset_range.offsets for offset_range in self.ranges)
 
 
@@ -308,5 +308,5 @@ class ReloadPreview:
 
     @property
     def offsets(self) -> int:
-        """How many offsets would be read."""
+        """How many offsets the reload would read."""
         return sum(offset_range.offsets for offset_range in (*self.replaced, *self.backfilled))

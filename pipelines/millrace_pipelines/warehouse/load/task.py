@@ -165,7 +165,7 @@ class TaskResult:
 
     @property
     def rows(self) -> int:
-        """The number of rows in the files."""
+        """The number of rows in the files that the task wrote."""
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> str:

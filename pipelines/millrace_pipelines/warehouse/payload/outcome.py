@@ -20,7 +20,7 @@ from millrace_pipelines.arrow import ENVELOPE_FIELDS, Field, Flags, Indices, ind
 
 
 class Reason(StrEnum):
-    """Why a record became a dead letter."""
+    """The reasons for which a record becomes a dead letter."""
 
     MALFORMED = "malformed"  # not of the format: no JSON, cut short, bytes behind its end, text that is not UTF-8
     FRAMING = "framing"  # not in Confluent's wire format

@@ -114,7 +114,7 @@ class RegisteredSchema:
 
 
 class UnknownSchemaError(SchemaError):
-    """The registry has no such schema or subject."""
+    """The registry has no schema of an id, or no subject of a name, that was asked for."""
 
 
 class UnresolvedSchema(NamedTuple):

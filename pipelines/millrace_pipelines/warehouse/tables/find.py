@@ -284,7 +284,7 @@ def lag_of(ledger: Ledger, bootstrap: str, client_config: str | None = None) -> 
 
 
 def _totals(table: Table) -> tuple[int, int, int]:
-    """Returns how many rows, bytes and files the table has."""
+    """Returns how many rows, bytes and files a table has, in this order."""
     actions = table.add_actions().select(["num_records", "size_bytes"]).to_pylist()
     rows = sum(action["num_records"] or 0 for action in actions)
     return rows, sum(action["size_bytes"] for action in actions), len(actions)
