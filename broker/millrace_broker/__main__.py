@@ -80,7 +80,7 @@ async def _run(options: BrokerOptions, manager: ServiceManager, tracing: Tracing
 
 
 async def _wait(stop: asyncio.Event, broker: Broker, manager: ServiceManager) -> None:
-    """Waits for the event `stop`; meanwhile tells systemd, as often as it asks for it, that the broker is live."""
+    """Waits until `stop` is set; meanwhile tells systemd that the broker is live, as often as its watchdog needs it."""
     pause_s = None if manager.watchdog_ms is None else manager.watchdog_ms / 1000
     while not stop.is_set():
         if pause_s is not None and await broker.is_live():

@@ -63,9 +63,9 @@ WORKERS = 2  # the checks of some batches need 128 MiB each while they run
 
 
 class BrokerComponents(NamedTuple):
-    """What a broker has started before its services are made.
+    """The parts of a broker that exist before its services are made.
 
-    `broker_id` is its own. What is put on `closing` is closed before what is there already.
+    `closing` closes what is put on it in the reverse order when the broker stops.
     """
 
     broker_id: int
@@ -83,15 +83,15 @@ class BrokerComponents(NamedTuple):
 
     @property
     def connect(self) -> Connect:
-        """What connects to another broker, with the security that brokers have among each other."""
+        """Returns a function that connects to another broker, with the security of the inter-broker listener."""
         return partial(BrokerLink.connect, security=self.options.inter_broker_security)
 
     def broker_epoch(self) -> int:
-        """Returns the epoch of the broker's registration; -1 for a broker that is not registered anywhere."""
+        """Returns the epoch of the broker's registration; -1 for a standalone broker, which has none."""
         return NO_BROKER_EPOCH if isinstance(self.store, LocalStore) else self.store.broker_epoch
 
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """Returns the newest configuration of a topic."""
+        """Returns the newest own properties of a topic; an empty mapping for an unknown one."""
         return self.metadata.topic_configs.get(name, {})
 
 
@@ -105,7 +105,7 @@ class _Coordinators(NamedTuple):
 
 
 def new_services(base: BrokerComponents) -> Services:
-    """Returns the services that a broker's handlers use; to be called on its event loop."""
+    """Returns the services that a broker's request handlers use; call it on the broker's event loop."""
     config = base.configs.layers.broker_config()
     store, metadata = base.store, base.metadata
     apis = _apis(store)

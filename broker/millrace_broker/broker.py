@@ -66,7 +66,7 @@ ADMIN_WAITS_FOR_LOGS_S = 1.0  # where opening the logs takes longer, the admin e
 
 
 class Broker:
-    """One broker process; it is made and started once, on a running event loop."""
+    """One broker; it is made on a running event loop, and started once."""
 
     def __init__(self, options: BrokerOptions, clock: Clock, tracing: Tracing | None = None) -> None:
         self._options = options
@@ -95,7 +95,10 @@ class Broker:
         self._bound: dict[str, Address]
 
     async def start(self) -> Address:
-        """Starts to serve and returns the address of the first listener; a MillraceError says why it can't."""
+        """Opens the logs, joins the cluster and serves clients; returns the first listener's address.
+
+        Raises a MillraceError that says why the broker can't start.
+        """
         image = await self._start_store()
         await self._open_logs(image)
         self._assemble()
@@ -114,7 +117,7 @@ class Broker:
         return bound[self._options.listeners[0].name]
 
     async def start_admin(self) -> None:
-        """Opens the admin endpoint and begins the broker's own maintenance, while the broker serves already."""
+        """Opens the admin endpoint, and begins the broker's periodic work, when clients are served already."""
         await asyncio.to_thread(warm_up)
         if not self._admin.is_listening:
             await self._listen_admin()
@@ -149,16 +152,16 @@ class Broker:
             chores.start([Chore(FAILED_DIRS_INTERVAL_MS, report_dirs), Chore(REFUSED_ROLES_INTERVAL_MS, ask)])
 
     async def is_live(self) -> bool:
-        """Returns whether the broker is live, as `/healthz` tells it; one that is not has to be restarted."""
+        """Returns whether the broker is live, as `/healthz` reports it; a broker that is not has to be restarted."""
         return not (await asyncio.to_thread(self._health)).not_live
 
     @property
     def cycles(self) -> CycleCollector:
-        """The control of the garbage collector, for a process that runs nothing but this broker."""
+        """Returns the garbage collector's control, for a process that runs only this broker."""
         return self._server.cycles
 
     async def stop(self) -> None:
-        """Drains and closes; everything that was appended is on the disk afterwards."""
+        """Answers the requests under way and closes everything; all that was appended is on disk then."""
         self._vitals.is_stopping = True
         await self._closing.aclose()
 
@@ -245,7 +248,7 @@ class Broker:
         )
 
     def _tell_synced(self, topic_partition: TopicPartition) -> None:
-        """Has the event loop look at a partition whose log was synced; called on the threads of the sync lanes."""
+        """Has the event loop advance a partition whose log was synced; called on the threads that sync."""
         self._loop.call_soon_threadsafe(self._services.replicas.synced, topic_partition)
 
     async def _close_logs(self) -> None:
@@ -280,7 +283,7 @@ class Broker:
             self._member = new_member(self._options, services, self._store)
 
     async def _bind(self) -> dict[str, Address]:
-        """Binds all listeners, and returns the address of each by its name."""
+        """Binds the sockets of all listeners, and returns the bound address of each by its name."""
         services, options = self._services, self._options
         self._server = Server(services, self._metrics, self._clock, options.spared_listener)
         self._configs.check_certificates = self._server.check_certificates
@@ -295,7 +298,7 @@ class Broker:
         return bound
 
     def _gate(self, listener: str) -> NewGate | None:
-        """Returns what makes the gates of a listener's connections, which ask for a login; None where it needs none."""
+        """Returns what makes the SASL login of each connection of a listener; None where clients need no login."""
         security = self._options.authentications.get(listener)
         if security is None:
             return None

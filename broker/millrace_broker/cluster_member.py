@@ -49,7 +49,7 @@ ASKED_WITHOUT_ZOOKEEPER_S = 2.0
 
 
 def new_member(options: BrokerOptions, services: Services, store: ZooKeeperStore) -> ClusterMember:
-    """Returns this broker as a member of the cluster that it is about to register in."""
+    """Returns this broker's part in the cluster in which it is about to register, with its controller."""
     is_unclean_allowed = LogConfig.from_properties(options.log_defaults, {}).unclean_leader_election_enable
     broker = options.broker
     config = ControllerConfig(
@@ -74,7 +74,7 @@ def new_member(options: BrokerOptions, services: Services, store: ZooKeeperStore
 
 
 class ClusterMember:
-    """This broker as a member of its cluster: it joins, asks the controller for its roles, and leaves.
+    """This broker in its cluster: it joins, asks the controller what to lead and follow, and leaves.
 
     Args:
         services: what the broker knows of the cluster, and its configuration.
@@ -93,7 +93,7 @@ class ClusterMember:
         self._reported_dirs: set[str] = set()
 
     async def join(self) -> None:
-        """Follows the cluster, claims the controller's role if it is free, and returns once the cluster is known."""
+        """Becomes the controller if there is none, and waits until this broker knows the cluster and its partitions."""
         self._store.follow_nodes(self._controller.zookeeper_changed)
         self._controller.start()
         topics = await asyncio.to_thread(self._store.topics)
@@ -103,7 +103,7 @@ class ClusterMember:
             logger.warning("no controller has told of the cluster yet; no partition is led or followed until then")
 
     def _is_told(self, topics: AbstractSet[str], image: MetadataImage) -> bool:
-        """Returns whether the image has this broker and the topics, and this broker has no leadership to wait for."""
+        """Returns whether the image has this broker and `topics`, and this broker leads whatever it is to lead."""
         return (
             self._services.broker_id in image.brokers
             and topics <= image.topics.keys()
@@ -111,7 +111,7 @@ class ClusterMember:
         )
 
     def _is_to_lead(self, topic: str, partition: PartitionInfo) -> bool:
-        """Returns whether this broker is the leader without having been told, or the controller can elect it."""
+        """Returns whether this broker has yet to begin to lead: it is elected but was not told, or can be elected."""
         own_id = self._services.broker_id
         if partition.leader == own_id:
             return TopicPartition(topic, partition.index) not in self._services.replicas.partitions
@@ -119,9 +119,9 @@ class ClusterMember:
         return partition.leader == NO_LEADER and is_in_sync
 
     async def leave(self) -> None:
-        """Hands over the partitions that this broker leads, and gives up the role of the controller and its place.
+        """Hands over the partitions that this broker leads, resigns as the controller, and deletes its registration.
 
-        Nobody is to take a listener that closes for the end of a process.
+        This comes before the listeners close, as other brokers would take that for the end of the process.
         """
         if self._services.config.controlled_shutdown_enable:
             self._services.roles.follow_no_more()
@@ -130,7 +130,7 @@ class ClusterMember:
         await asyncio.to_thread(self._store.deregister_broker, self._services.broker_id)
 
     async def report_failed_dirs(self, folders: Collection[DirHealth]) -> None:
-        """Tells the controller of data directories that have failed since the last report.
+        """Tells the controller if data directories have failed since the last report.
 
         Where it raises ZooKeeperError, the next report tells of them again.
         """
@@ -140,7 +140,7 @@ class ClusterMember:
         self._reported_dirs = failed
 
     async def ask_for_refused_roles(self) -> None:
-        """Has the controller send the roles again that this broker could not take, as while its disk was full.
+        """Has the controller send LeaderAndIsr again for partitions that this broker refused, as with a full disk.
 
         Where it raises ZooKeeperError, the next call asks again.
         """
@@ -173,7 +173,7 @@ class ClusterMember:
             logger.warning("%d partitions have no other in-sync replica that could lead: %s", len(left), left[:10])
 
     async def _while_zookeeper_answers(self, work: Coroutine[object, object, T]) -> T:
-        """Returns what `work` returns; raises ZooKeeperError if ZooKeeper is lost for too long before it is done."""
+        """Awaits `work` and returns its result; cancels it and raises ZooKeeperError if ZooKeeper is away too long."""
         task = asyncio.ensure_future(work)
         without_s = 0.0
         while not task.done():
@@ -186,9 +186,9 @@ class ClusterMember:
         return task.result()
 
     async def _until_alone(self, timeout_s: float, asked: int | None) -> None:
-        """Waits for a time, or until the other brokers are gone, as where all of them are stopped at once.
+        """Waits for `timeout_s`, or until no other broker is left, as where all of them are stopped at once.
 
-        Another controller than the one that was asked ends the wait, too: the one that was asked may have stopped.
+        The wait also ends when the controller is no longer `asked`, the one that was asked: that one may have stopped.
         """
 
         def is_over(image: MetadataImage) -> bool:
@@ -198,11 +198,11 @@ class ClusterMember:
             await self._services.metadata.until(is_over, timeout_s)
 
     def _is_alone(self, image: MetadataImage) -> bool:
-        """Returns whether there is no other broker that could lead anything."""
+        """Returns whether no other broker is alive that could lead this one's partitions."""
         return not image.brokers.keys() - {self._services.broker_id}
 
     async def _ask_to_hand_over(self) -> list[tuple[str, int]]:
-        """Asks the controller to elect other leaders for its partitions; returns those that this broker still leads."""
+        """Asks the controller to move this broker's leaders; returns the partitions that this broker still leads."""
         image = self._services.metadata.image
         controller = self._services.metadata.address_of(image.controller_id)
         if controller is None:

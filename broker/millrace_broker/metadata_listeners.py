@@ -37,7 +37,7 @@ RenewCertificates = Callable[[Mapping[str, str]], Awaitable[None]]
 def listeners_of(
     services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates, *, decides_roles: bool
 ) -> list[MetadataListener]:
-    """Returns the parts of a broker that act upon a new metadata image, in the order in which they are told.
+    """Returns the parts of a broker that act upon a new metadata image, in the order in which they are called.
 
     Args:
         services: The broker's parts.
@@ -60,7 +60,7 @@ def listeners_of(
 
 
 class _Actions:
-    """What each listener does about a change of the cluster."""
+    """The functions that act upon a changed metadata image: configurations, rights, quotas, leaders."""
 
     def __init__(self, services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates) -> None:
         self._services = services
@@ -117,7 +117,7 @@ class _Actions:
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:
-    """Returns the part of the broker's configuration that its log cleaner obeys."""
+    """Returns those of the broker's properties that its log cleaner obeys."""
     return CleanerConfig(
         dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         bytes_per_second=config.log_cleaner_io_max_bytes_per_second,

@@ -26,7 +26,7 @@ Take = Callable[[MetadataImage, MetadataImage], Awaitable[None]]
 
 
 class NewestImage:
-    """Hands images from the store's threads to the event loop: one that has not been taken gives way to a newer one."""
+    """Passes metadata images from the store's threads to the event loop; a newer one replaces one not yet taken."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -36,37 +36,37 @@ class NewestImage:
         """Says whether `close` was called, after which no image is waited for."""
 
     def put(self, image: MetadataImage) -> None:
-        """Keeps an image to be taken, in place of one that has not been taken; for any thread."""
+        """Keeps an image to be taken, in place of one that has not been taken; any thread may call it."""
         self._images.append(image)
         self._loop.call_soon_threadsafe(self._changed.set)
 
     def take_at_once(self) -> MetadataImage | None:
-        """Returns the image that has not been taken yet; None where there is none."""
+        """Removes and returns the image that `put` has kept, if nobody has taken it yet; else returns None."""
         return self._images.pop() if self._images else None
 
     async def take_within(self, pause_s: float | None) -> MetadataImage | None:
-        """Waits as `take` does, for `pause_s` seconds (None: without end); returns None if no image has come."""
+        """Waits for an image for `pause_s` seconds (None: without end); returns None if none came, or after `close`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 return await self.take()
         return None
 
     async def take(self) -> MetadataImage | None:
-        """Waits for an image that has not been taken yet; returns None once there is none and `close` was called."""
+        """Waits for the next image of `put` and returns it; returns None once there is none and `close` was called."""
         while (image := self.take_at_once()) is None and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
         return image
 
     def close(self) -> None:
-        """Ends the wait of `take`, which from now on returns None once no image is left."""
+        """Ends the waits of `take`, which from now on returns None where no image is left."""
         self.is_closed = True
         self._changed.set()
 
 
 @dataclass(slots=True)
 class MetadataListener:
-    """A part of the broker that acts upon images.
+    """A part of the broker that acts upon metadata images.
 
     Attributes:
         name: What it is called in logs and in the broker's health.
@@ -84,7 +84,7 @@ class MetadataListener:
     trouble: str | None = None
 
     async def hear(self, image: MetadataImage) -> Exception | None:
-        """Has this part of the broker act upon an image; returns the error by which it failed, or None."""
+        """Calls `take` with the last image and this one; returns the error that it raises, or None."""
         try:
             await self.take(self.accepted, image)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the other listeners are told
@@ -96,7 +96,7 @@ class MetadataListener:
 
 
 class MetadataPublisher:
-    """Tells the listeners of each newer image, one after the other."""
+    """Calls the listeners with each newer metadata image, one listener after the other."""
 
     def __init__(self, listeners: Iterable[MetadataListener], images: NewestImage) -> None:
         self._listeners = tuple(listeners)
@@ -105,26 +105,26 @@ class MetadataPublisher:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What keeps listeners from acting upon the newest image, a text for each."""
+        """Returns a text for each listener that could not act upon the newest image, on why."""
         return tuple(one.trouble for one in self._listeners if one.trouble is not None)
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """How often each listener has failed, by name."""
+        """Returns how often each listener has failed, by name."""
         return {one.name: one.failures for one in self._listeners}
 
     async def start(self, image: MetadataImage) -> None:
-        """Publishes the first image; raises the error of a listener that fails, as the broker can't start then."""
+        """Calls the listeners with the first image; raises the error of one that fails, as the broker can't start."""
         for listener in self._listeners:
             if (error := await listener.hear(image)) is not None:
                 raise error
 
     def follow(self, image: MetadataImage) -> None:
-        """Begins to publish every image that comes after this one."""
+        """Begins to call the listeners with every image that comes after this one."""
         self._following = asyncio.create_task(self._follow(image))
 
     async def stop(self) -> None:
-        """Publishes the image that has come already, if any, and no more; returns when no worker thread is at work."""
+        """Passes on the image that has come already, if any, and no more; returns when no listener is at work."""
         self._images.close()
         if self._following is not None:
             await self._following
@@ -140,7 +140,7 @@ class MetadataPublisher:
             pause_s = _next_pause_s(pause_s) if failed else None
 
     async def _publish(self, image: MetadataImage, *, is_again: bool) -> bool:
-        """Tells those listeners that have not acted upon the image; returns whether one failed."""
+        """Calls the listeners that have not acted upon the image; returns whether one failed. Errors are logged."""
         failed = False
         for listener in self._listeners:
             if listener.accepted is not image and (error := await listener.hear(image)) is not None:

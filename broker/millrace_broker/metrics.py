@@ -18,7 +18,7 @@ MAINTENANCE_BOUNDS_S = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
 
 
 class Durations:
-    """Durations, counted in buckets with upper bounds; the last bucket has those above all of them."""
+    """A histogram of durations: counts in buckets with upper bounds; the last bucket has all longer ones."""
 
     __slots__ = ("bounds_s", "buckets", "sum_s")
 
@@ -28,13 +28,13 @@ class Durations:
         self.sum_s = 0.0
 
     def observe(self, seconds: float, times: int = 1) -> None:
-        """Counts `times` durations of this length."""
+        """Counts a duration, in seconds, as often as `times` says."""
         self.buckets[bisect_left(self.bounds_s, seconds)] += times
         self.sum_s += seconds * times
 
 
 class RequestTimes(NamedTuple):
-    """The times of requests that were handled together, in seconds of a monotonic clock."""
+    """When requests that were handled together arrived and were handled, in seconds of a monotonic clock."""
 
     arrived: float
     started: float
@@ -60,7 +60,7 @@ class ApiCount:
     total: Durations = field(default_factory=Durations)
 
     def sent(self, requests: int, bytes_out: int, times: RequestTimes, answered: float, now: float) -> None:
-        """Counts the replies to requests that were handled together; those that waited were `answered` later."""
+        """Counts the replies, sent `now`, to requests handled together; those that waited were ready at `answered`."""
         self.bytes_out += bytes_out
         total_s, send_s = now - times.arrived, now - answered
         total, send = self.total, self.send
@@ -74,7 +74,7 @@ class ApiCount:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """The requests of all APIs, and the connections that were closed or muted."""
+    """Counts the requests of all APIs, and the connections that were closed or are muted (not read)."""
 
     by_api: defaultdict[int, ApiCount] = field(default_factory=lambda: defaultdict(ApiCount))
     errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # by API key and error code
@@ -84,7 +84,7 @@ class RequestMetrics:
     muted: int = 0  # connections that are not read at the moment, as their client is throttled
 
     def handled(self, api_key: int, requests: int, bytes_in: int, queue_s: float, handler_s: float) -> ApiCount:
-        """Counts requests that were handled together; returns the API's counts, to which their replies are added."""
+        """Counts requests that were handled together; returns the API's counts, whose `sent` counts their replies."""
         api = self.by_api[api_key]
         api.requests += requests
         api.bytes_in += bytes_in
@@ -98,7 +98,7 @@ class RequestMetrics:
 
 @dataclass(slots=True, weakref_slot=True)
 class TopicTraffic:
-    """What clients wrote to and read from a topic's partitions on this broker, and what replicas were sent."""
+    """The records and bytes of a topic on this broker: what clients wrote and read, and what replicas copied."""
 
     records_in: int = 0
     bytes_in: int = 0
@@ -109,7 +109,7 @@ class TopicTraffic:
 
 @dataclass(slots=True)
 class MaintenanceCounts:
-    """How long logs took to open and to compact, and what maintenance made of them."""
+    """What the opening, compaction and retention of logs took and removed: seconds, bytes, failures."""
 
     recovery_s: float = 0.0  # of all logs at the start
     recovered_segments: int = 0  # walked at the start, as the last shutdown had not synced them
@@ -121,20 +121,20 @@ class MaintenanceCounts:
 
 
 class ClockStep(NamedTuple):
-    """By how much the machine's clock was set, back if negative, and when by the monotonic clock."""
+    """By how many seconds the machine's clock was set (below 0: back), and when, by the monotonic clock."""
 
     by_s: float
     at_ms: int
 
     @property
     def sentence_part(self) -> str:
-        """The direction and the amount, such as `forward by 1.500 s`."""
+        """Returns the direction and the amount, such as `forward by 1.500 s`."""
         return f"{'forward' if self.by_s > 0 else 'back'} by {abs(self.by_s):.3f} s"
 
 
 @dataclass(slots=True)
 class ClockCounts:
-    """Counts how often the machine's clock was set since the start, and by how much: together, and the last time."""
+    """How often the machine's clock was set since the start, by how much in all, and the last time."""
 
     steps: int = 0
     stepped_s: float = 0.0
@@ -143,7 +143,7 @@ class ClockCounts:
 
 @dataclass(slots=True)
 class QuotaCounts:
-    """Requests that exceeded a quota, and their throttle times, by the kind of the quota."""
+    """Counts requests and connections that exceeded a quota, and their throttle times, by kind of quota."""
 
     throttled: Counter[str] = field(default_factory=Counter)
     throttle_ms: Counter[str] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ class QuotaCounts:
 
 @dataclass(slots=True)
 class IsrCounts:
-    """Changes of the in-sync replicas that this broker has proposed as a leader."""
+    """Counts the changes of in-sync replicas that this broker has proposed as a leader."""
 
     shrinks: int = 0
     expands: int = 0
@@ -165,7 +165,7 @@ class IsrCounts:
 
 @dataclass(slots=True)
 class ElectionCounts:
-    """The leaders that this broker has elected as the controller; first leaders of new partitions don't count."""
+    """Counts the leaders that this broker has elected as the controller, without first leaders of new partitions."""
 
     elected: int = 0
     unclean: int = 0  # counted in elected too
@@ -174,7 +174,7 @@ class ElectionCounts:
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What happened to the groups whose coordinator this broker is, and how its partitions were loaded."""
+    """Counts events of the groups that this broker coordinates, and the loading of its partitions of their topic."""
 
     rebalances: Counter[str] = field(default_factory=Counter)  # generations and epochs that were stored, by type
     offsets_committed: int = 0
@@ -188,7 +188,7 @@ class GroupCounts:
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """What happened to the transactions whose coordinator this broker is; counted once it is stored."""
+    """Counts events of the transactions that this broker coordinates, once they are in the coordinator's log."""
 
     begun: int = 0
     committed: int = 0

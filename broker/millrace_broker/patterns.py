@@ -15,11 +15,11 @@ MAX_INSTRUCTIONS = 2_000
 
 
 class Pattern(Protocol):
-    """A compiled regular expression."""
+    """A compiled regular expression, as RE2 makes it."""
 
     @property
     def programsize(self) -> int:
-        """The number of its instructions."""
+        """Returns how many instructions the compiled expression has, as a measure of its size."""
         ...
 
     def fullmatch(self, text: str, /) -> object | None:
@@ -28,7 +28,7 @@ class Pattern(Protocol):
 
 
 def compiled(pattern: str, field: str) -> Pattern:
-    """Returns the compiled pattern of a request's field.
+    """Returns the compiled regular expression that a request has in `field`.
 
     Raises InvalidRegularExpressionError, which names the field, where the pattern can't be read or is too large.
     """

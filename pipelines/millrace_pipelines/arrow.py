@@ -119,7 +119,7 @@ def nulls_of(data_type: pa.DataType, count: int) -> Column:
 
 
 def nulls(schema: pa.Schema, count: int) -> pa.Table:
-    """Returns `count` rows of nulls."""
+    """Returns a table with the columns of `schema` and `count` rows of nulls."""
     return pa.Table.from_arrays([nulls_of(field.type, count) for field in schema], schema=schema)
 
 

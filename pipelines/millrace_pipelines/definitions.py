@@ -72,7 +72,7 @@ class MillraceComponent(dg.StateBackedComponent):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        """How Dagster manages the component's state: as a file of this machine, beside the definitions."""
+        """Returns how Dagster manages the component's state: as a file of this machine, beside the definitions."""
         config = DefsStateConfigArgs(
             management_type=DefsStateConfigArgs.local_filesystem().management_type, refresh_if_dev=False
         )
@@ -108,7 +108,7 @@ class MillraceComponent(dg.StateBackedComponent):
         return declared_cluster(self.declaration, state.topics, directory, state.environment)
 
     def resource(self) -> MillraceResource:
-        """Returns the resource with the cluster's addresses; what is not declared is empty or a variable."""
+        """Returns the resource with the cluster's addresses; those not declared are "" or name a variable."""
         declared = self.declaration
         return MillraceResource(
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
@@ -122,7 +122,7 @@ class MillraceComponent(dg.StateBackedComponent):
         )
 
     def groups(self) -> ConsumerGroupResource:
-        """Returns the resource of the cluster's downstream jobs; what is not declared is empty or a variable."""
+        """Returns the resource of the cluster's downstream jobs; fields not declared are "" or name a variable."""
         declared = self.declaration
         return ConsumerGroupResource(
             zookeeper=declared.zookeeper or "",
@@ -143,7 +143,10 @@ logger = logging.getLogger(__name__)
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Returns the definitions of the project; raises SetupError where none is named."""
+    """Returns the definitions of the project in the folder that the variable PROJECT_DIR names, or in this folder.
+
+    Raises SetupError where the variable is not set and this folder, the working directory, has no `dg.toml`.
+    """
     directory = os.environ.get(PROJECT_DIR)
     if not directory and not os.path.isfile("dg.toml"):
         raise SetupError(f"{PROJECT_DIR} is not set; it names the folder with defs/, as `millrace up` makes it")

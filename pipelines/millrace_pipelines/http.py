@@ -45,7 +45,7 @@ class UnsuccessfulStatusError(ServiceUnreachableError):
 
 
 class _Client(NamedTuple):
-    """How requests are sent: the timeout, whether by the environment's proxy, the token, and TLS."""
+    """A client with the settings of requests: the timeout, whether by the environment's proxy, the token, and TLS."""
 
     timeout_s: float
     use_proxy: bool
@@ -97,7 +97,7 @@ def get_json(
 ) -> Json:
     """Sends a GET request to a service of this machine and returns the JSON of its answer.
 
-    Raises what `post_json` raises.
+    Raises ServiceUnreachableError, or UnsuccessfulStatusError for an answer that is no success.
     """
     return _exchange("GET", url, None, _Client(timeout_s, use_proxy=False, token=token, context=context), advice)
 
@@ -105,7 +105,7 @@ def get_json(
 def get_bytes(url: str, *, timeout_s: float, advice: str) -> bytes:
     """Sends a GET request to a service of this machine and returns the body of its answer.
 
-    Raises what `post_json` raises.
+    Raises ServiceUnreachableError, or UnsuccessfulStatusError for an answer that is no success.
     """
     return _successful("GET", url, None, _Client(timeout_s, use_proxy=False), advice).content
 

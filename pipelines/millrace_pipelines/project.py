@@ -51,7 +51,7 @@ def make_project(directory: str) -> None:
 
 
 def write_definitions(directory: str, path: str, text: str) -> None:
-    """Writes a file below the project's `defs`."""
+    """Writes `text` to the file `path` below the folder `defs` of the project in `directory`."""
     file = Path(directory) / "defs" / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")

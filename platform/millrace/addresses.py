@@ -38,7 +38,7 @@ class Address(NamedTuple):
 
     @property
     def from_this_machine(self) -> Address:
-        """The address to connect to, from this machine, if a server listens at this one."""
+        """The address at which this machine reaches a server that listens here: loopback where the host means all."""
         return self._replace(host=LOOPBACK) if self.is_every_address else self
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Endpoint(NamedTuple):
-    """Where clients of one listener reach a broker; as text `LISTENER://HOST:PORT`.
+    """The name, host and port at which clients reach one listener of a broker; as text `LISTENER://HOST:PORT`.
 
     `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     """
@@ -101,10 +101,7 @@ def parse_listen_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Returns the addresses of `HOST:PORT,HOST:PORT`.
-
-    Raises InvalidConfigError where one is wrong, or there is none.
-    """
+    """Returns the addresses in `HOST:PORT,HOST:PORT`; raises InvalidConfigError for a wrong one, or for none."""
     addresses = tuple(parse_address(part) for part in text.split(",") if part.strip())
     if not addresses:
         raise InvalidConfigError(f"{text!r}: expected HOST:PORT, or several of them with commas between")

@@ -30,9 +30,9 @@ class SystemClock:
     now_ns = staticmethod(time.time_ns)
 
     def now_ms(self) -> int:
-        """Returns milliseconds since the epoch."""
+        """Returns milliseconds since 1970 in UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Returns milliseconds of the monotonic clock."""
+        """Returns milliseconds of the machine's monotonic clock, which never goes back."""
         return time.monotonic_ns() // 1_000_000

@@ -31,7 +31,7 @@ MAX_LONG = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """The type of a property's value, with its number in the protocol (KIP-569)."""
+    """The types of properties' values, with their numbers in the protocol (KIP-569)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -95,7 +95,7 @@ class ConfigKey:
         return ConfigType.PASSWORD if self.is_secret else ConfigType.STRING
 
     def parse(self, text: str) -> Value:
-        """Returns the typed value of a text; raises InvalidConfigError where the text does not fit."""
+        """Returns a property's value from its text, by type; raises InvalidConfigError for an invalid one."""
         value = self._typed(text.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
@@ -135,7 +135,7 @@ class ConfigKey:
             raise self._invalid(value, f"Value must be no more than {self.maximum}")
 
     def _invalid(self, value: object, reason: str) -> InvalidConfigError:
-        """Returns the error for a bad value, worded like Kafka's, for which scripts search; omits a secret value."""
+        """Returns the error for a bad value, with Kafka's wording, which scripts search for; omits a secret value."""
         said = "" if self.is_secret else f" {value}"
         return InvalidConfigError(f"Invalid value{said} for configuration {self.name}: {reason}")
 
@@ -160,7 +160,7 @@ NO_RULES: Mapping[str, Rules] = {}
 
 
 class Settings(Protocol):
-    """A dataclass whose fields are `setting`s."""
+    """A dataclass whose fields declare properties by `setting`."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
@@ -171,9 +171,9 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 def setting(default: Default, doc: str, *, synonyms: tuple[Synonym, ...] = (), **rules: Unpack[Rules]) -> Default:
-    """Returns a field of a dataclass of settings, as `dataclasses.field` does.
+    """Returns a dataclass field that declares a property, with this default and documentation; for `Settings` classes.
 
-    A whole number is of 64 bits unless the rules bound it more narrowly.
+    Whole numbers have 64 bits unless the rules set narrower bounds.
     """
     widest: Rules = {"maximum": MAX_LONG} if isinstance(default, int) and not isinstance(default, bool) else {}
     key = partial(ConfigKey, default=default, doc=doc, synonyms=synonyms)
@@ -198,7 +198,7 @@ def build(settings: type[AnySettings], values: Mapping[str, Value]) -> AnySettin
 
 
 def changed(settings: AnySettings, values: Mapping[str, Value]) -> AnySettings:
-    """Returns a copy of settings in which these properties have new values."""
+    """Returns a copy of `settings` in which the properties in `values` have these values."""
     return replace(settings, **_by_field(values))
 
 
@@ -214,20 +214,17 @@ def value_text(value: Value) -> str:
 
 
 class ConfigTable:
-    """The properties that a component knows, by name; parses texts of their values."""
+    """The properties that a component knows, by name; converts their values from text."""
 
     def __init__(self, keys: Iterable[ConfigKey]) -> None:
         self.keys = {key.name: key for key in keys}
 
     def parse(self, properties: Mapping[str, str]) -> dict[str, Value]:
-        """Returns typed values of the given properties only.
-
-        Raises InvalidConfigError for an unknown name or a bad value.
-        """
+        """Returns typed values of only these properties; raises InvalidConfigError for an unknown name or bad value."""
         return {name: self._key(name).parse(text) for name, text in properties.items()}
 
     def known(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Returns the given properties without those whose names the table does not know."""
+        """Returns those of the given properties whose names the table knows."""
         return {name: text for name, text in properties.items() if name in self.keys}
 
     def _key(self, name: str) -> ConfigKey:
@@ -245,7 +242,7 @@ class PropertyLine(NamedTuple):
 
 
 def read_properties(path: Path) -> dict[str, PropertyLine]:
-    """Returns a Java properties file by name; of a repeated name the last one counts. Raises InvalidConfigError."""
+    """Returns the properties in a Java properties file; the last of a repeated one. Raises InvalidConfigError."""
     found, line = {}, 1
     try:
         with path.open(encoding="utf-8") as file:

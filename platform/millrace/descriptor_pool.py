@@ -61,7 +61,7 @@ def file_limit(process_limit: int, max_connections: int) -> int:
 
 
 class _File:
-    """An open file, with or without a descriptor at the moment; `pins` has an element for each call that uses it."""
+    """An open file, which may have no descriptor at the moment; `pins` has an element for each call that uses it."""
 
     __slots__ = (
         "error", "fd", "folder", "is_at_hand", "is_closed", "is_kept", "is_unsynced", "path", "pins", "was_used",
@@ -101,7 +101,7 @@ class PooledFileSystem:
     # Files.
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Opens a file for reading and writing, and returns its number in this pool."""
+        """Opens a file for reading and writing, and returns its number in this pool; `create` makes a missing one."""
         with self._lock:
             file = _File(path, self._open(path, create=create))
             self._enter(file)
@@ -111,7 +111,7 @@ class PooledFileSystem:
             return descriptor
 
     def close(self, fd: int) -> None:
-        """Closes the file; its descriptor is free once no call uses it any more."""
+        """Closes the file; its descriptor is closed once no call uses the file any more."""
         with self._lock:
             file = self._files.pop(fd)
             self._remove(file)
@@ -128,7 +128,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def modified_ms(self, fd: int) -> int:
-        """Returns when the file was last written."""
+        """Returns when the file was last written, in milliseconds since 1970."""
         file = self._use(fd)
         try:
             return self._fs.modified_ms(file.fd)
@@ -136,7 +136,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
-        """Sets the time of the last write."""
+        """Sets the time of the file's last write, in milliseconds since 1970."""
         file = self._use(fd)
         try:
             self._fs.set_modified_ms(file.fd, time_ms)
@@ -154,7 +154,7 @@ class PooledFileSystem:
                 self._left(file)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes the buffers at a position, and returns how many bytes those are."""
+        """Writes the buffers one after the other at `position`; returns the number of bytes written."""
         file = self._use(fd)
         file.is_unsynced = True
         try:
@@ -165,7 +165,7 @@ class PooledFileSystem:
                 self._left(file)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Sets the size of the file."""
+        """Cuts or extends the file to `size` bytes."""
         file = self._use(fd)
         file.is_unsynced = True
         try:
@@ -174,7 +174,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def reserve(self, fd: int, size: int) -> None:
-        """Reserves room on the disk."""
+        """Reserves disk space for `size` bytes of the file."""
         file = self._use(fd)
         try:
             self._fs.reserve(file.fd, size)
@@ -200,7 +200,7 @@ class PooledFileSystem:
             self._leave(file)
 
     def fsync(self, fd: int) -> None:
-        """Syncs bytes and size; raises an error that the file met when its descriptor was taken away."""
+        """Syncs the file's bytes and size; raises, too, an OSError that an earlier sync by this pool has had."""
         file = self._use(fd)
         file.is_unsynced = False  # before it is: what is written meanwhile says so itself
         try:
@@ -235,16 +235,16 @@ class PooledFileSystem:
                 self._move(file, os.path.join(target, os.path.basename(file.path)))
 
     def unlink(self, path: str) -> None:
-        """Removes a file's name; a file that is open can still be used."""
+        """Removes a file's name; a file that is open can still be used by its number."""
         with self._lock, self._losing_name(path):
             self._fs.unlink(path)
 
     def fsync_dir(self, path: str) -> None:
-        """Syncs the names in the folder."""
+        """Syncs the names in the folder to the disk."""
         self._with_room(self._fs.fsync_dir, path)
 
     def sync_tree(self, path: str) -> None:
-        """Syncs everything below the folder."""
+        """Syncs all files and names below the folder to the disk."""
         self._with_room(self._fs.sync_tree, path)
 
     def mkdir(self, path: str) -> None:
@@ -260,11 +260,11 @@ class PooledFileSystem:
         return self._with_room(self._fs.listdir, path)
 
     def exists(self, path: str) -> bool:
-        """Returns whether the name exists."""
+        """Returns whether a file or folder has this name."""
         return self._fs.exists(path)
 
     def _with_room(self, work: Callable[[str], Result], path: str) -> Result:
-        """Runs work that needs a descriptor; if there is none, takes one from an open file and repeats the work."""
+        """Returns what `work` returns for the path; while there is no free descriptor, takes an open file's."""
         while True:
             try:
                 return work(path)
@@ -290,12 +290,12 @@ class PooledFileSystem:
                 return fd
 
     def _shrink(self, room: int = 0) -> None:
-        """Takes descriptors from unused files until `room` of the limit are free, or no unused file has one."""
+        """Closes unused files' descriptors until `room` of the limit are free, or no unused file has one."""
         while self.open_count + room > self._limit and self._make_room():
             pass
 
     def _make_room(self) -> bool:
-        """Takes the descriptor of an unused file, of a synced one if possible; returns False where there is none."""
+        """Closes the descriptor of one unused file, of a synced one if possible; returns False where there is none."""
         for file in _turns(self._synced):
             if file.is_unsynced:
                 self._unsynced[file] = None
@@ -310,7 +310,7 @@ class PooledFileSystem:
         return False
 
     def _take_away(self, file: _File) -> bool:
-        """Syncs a file, if necessary, and closes its descriptor; returns False without doing so while it is in use."""
+        """Closes a file's descriptor, after a sync if needed; while a call uses the file, only returns False."""
         file.is_at_hand = False
         if file.pins:
             file.is_at_hand = file.fd != NO_DESCRIPTOR
@@ -353,7 +353,7 @@ class PooledFileSystem:
 
     @contextmanager
     def _losing_name(self, path: str) -> Iterator[None]:
-        """Has open files of this name keep their descriptors for good, unless the body fails to remove the name."""
+        """Lets open files keep their descriptors for good while the block removes their name; undone if that fails."""
         kept: list[_File] = []
         try:
             for file in self._named(path):
@@ -383,7 +383,7 @@ class PooledFileSystem:
         return file
 
     def _use_again(self, file: _File) -> None:
-        """Waits until no other thread closes or opens the file's descriptor; opens the file if it has none then."""
+        """Gives a file that a call is about to use its descriptor back; raises OSError where it can't be opened."""
         try:
             with self._lock:
                 if file.is_closed and file.fd == NO_DESCRIPTOR:
@@ -427,7 +427,7 @@ class PooledFileSystem:
 
 
 def _turns(line: OrderedDict[_File, None]) -> Iterator[_File]:
-    """Yields and removes the files of a queue: first those not used since they were queued, then the rest."""
+    """Yields files and removes them from `line`: first those that were not used since they came into it."""
     for is_second in (False, True):
         for _ in range(len(line)):
             file, _ = line.popitem(last=False)

@@ -142,7 +142,7 @@ class ErrorCode(IntEnum):
 
 
 def known_error_code(code: int) -> ErrorCode:
-    """Returns the error of a broker's code; UNKNOWN_SERVER_ERROR for a code that is not known here."""
+    """Returns the ErrorCode with this number; UNKNOWN_SERVER_ERROR for a number that is not listed."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -25,13 +25,13 @@ from millrace.error_codes import error_name as error_name
 
 
 class MillraceError(Exception):
-    """Base of all errors of Millrace; `code` goes on the wire, `retriable`: the same call may succeed later."""
+    """Base class of Millrace's errors; `code` is the protocol's error code, `retriable`: a retry may succeed."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, code: ErrorCode | None = None, retriable: bool | None = None) -> None:
-        """Sets the code and retriability of a subclass; those not given are its base class's."""
+        """Sets a subclass's `code` and `retriable`; one that is not given is inherited from the base class."""
         super().__init_subclass__()
         if code is not None:
             cls.code = code
@@ -40,7 +40,7 @@ class MillraceError(Exception):
 
 
 def is_unforeseen(error: BaseException) -> bool:
-    """Returns whether an error is no MillraceError, so that it should be logged with its traceback."""
+    """Returns whether an error is not a MillraceError, so that it should be logged with its traceback."""
     return not isinstance(error, MillraceError)
 
 
@@ -49,7 +49,7 @@ class RecordError(MillraceError, code=ErrorCode.INVALID_RECORD):
 
 
 class CorruptRecordError(RecordError, code=ErrorCode.CORRUPT_MESSAGE, retriable=True):
-    """A CRC that does not match, or a length that can't be."""
+    """A batch has a wrong CRC or an impossible length, or is damaged in another way."""
 
 
 class InvalidRecordError(RecordError):
@@ -65,18 +65,18 @@ class RejectedRecordsError(InvalidRecordError):
 
 
 class RecordTooLargeError(RecordError, code=ErrorCode.MESSAGE_TOO_LARGE):
-    """A batch above `max.message.bytes`."""
+    """A batch is larger than `max.message.bytes`, or than another limit of bytes allows."""
 
 
 class InvalidTimestampError(RejectedRecordsError, code=ErrorCode.INVALID_TIMESTAMP):
     """Records further in time from the broker than `message.timestamp.before.max.ms` or `.after.max.ms` allow.
 
-    Also a batch whose producer claims that its times are the log's.
+    Also a batch that a producer sends with timestamps of the type LogAppendTime.
     """
 
 
 class UnsupportedMagicError(RecordError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
-    """A message format version that is not served."""
+    """A version of the message format that is not supported."""
 
 
 class UnsupportedCodecError(RecordError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
@@ -84,11 +84,11 @@ class UnsupportedCodecError(RecordError, code=ErrorCode.UNSUPPORTED_COMPRESSION_
 
 
 class LogError(MillraceError):
-    """The log can't do what was asked."""
+    """A request that a partition's log can't meet; the base class of more exact errors."""
 
 
 class OffsetOutOfRangeError(LogError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
-    """An offset below the log start offset or above the log end offset."""
+    """A request names an offset below the log start offset or above the log end offset."""
 
 
 class InvalidRequiredAcksError(LogError, code=ErrorCode.INVALID_REQUIRED_ACKS):
@@ -100,11 +100,11 @@ class ProducerError(LogError):
 
 
 class OutOfOrderSequenceError(ProducerError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-    """A sequence number that is not the one after the producer's last."""
+    """A batch's sequence number does not follow the last one of its producer."""
 
 
 class InvalidProducerEpochError(ProducerError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
-    """A newer instance of the producer has written: this one is fenced."""
+    """A batch of a producer that is fenced: a newer instance of it, with a higher epoch, has written."""
 
 
 class InvalidTransactionStateError(ProducerError, code=ErrorCode.INVALID_TXN_STATE):
@@ -120,7 +120,7 @@ class UnknownProducerIdError(ProducerError, code=ErrorCode.INVALID_PRODUCER_ID_M
 
 
 class TransactionAbortableError(ProducerError, code=ErrorCode.TRANSACTION_ABORTABLE):
-    """A batch for a partition that is not in the transaction: its producer has to abort, and may go on then."""
+    """A batch for a partition that is not in the transaction: the producer must abort it, and may then go on."""
 
 
 class CoordinatorFencedError(ProducerError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):
@@ -140,19 +140,19 @@ class DataDirInUseError(StorageError):
 
 
 class CompactionStoppedError(LogError):
-    """A compaction ended half-way because the broker stops; the log is as it was."""
+    """A log's compaction ended half-way because the broker stops; the log is as it was."""
 
 
 class TopicError(MillraceError):
-    """A topic, or what was asked of it, is not acceptable."""
+    """A request about a topic that can't be met; the base class of more exact errors."""
 
 
 class UnknownTopicError(TopicError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, retriable=True):
-    """No such topic or partition here."""
+    """The broker, or the cluster, has no such topic or partition."""
 
 
 class UnknownTopicIdError(TopicError, code=ErrorCode.UNKNOWN_TOPIC_ID, retriable=True):
-    """No topic has this id."""
+    """The broker, or the cluster, has no topic with this id."""
 
 
 class InconsistentTopicIdError(TopicError, code=ErrorCode.INCONSISTENT_TOPIC_ID, retriable=True):
@@ -188,7 +188,7 @@ class InvalidReplicaAssignmentError(TopicError, code=ErrorCode.INVALID_REPLICA_A
 
 
 class InvalidConfigError(TopicError, code=ErrorCode.INVALID_CONFIG):
-    """An unknown property or a value outside its range."""
+    """A property that is unknown, or has a value outside its range or of a wrong form."""
 
 
 class NotEnoughReplicasError(TopicError, code=ErrorCode.NOT_ENOUGH_REPLICAS, retriable=True):
@@ -200,15 +200,15 @@ class NotLeaderError(TopicError, code=ErrorCode.NOT_LEADER_OR_FOLLOWER, retriabl
 
 
 class FencedLeaderEpochError(TopicError, code=ErrorCode.FENCED_LEADER_EPOCH, retriable=True):
-    """The client knows an older leader epoch than this broker."""
+    """The client's request names an older leader epoch than this broker knows."""
 
 
 class UnknownLeaderEpochError(TopicError, code=ErrorCode.UNKNOWN_LEADER_EPOCH, retriable=True):
-    """The client knows a newer leader epoch than this broker."""
+    """The client's request names a newer leader epoch than this broker knows."""
 
 
 class InvalidRequestError(MillraceError, code=ErrorCode.INVALID_REQUEST):
-    """A request, or a part of one, that can be read and makes no sense."""
+    """A request, or a part of one, that can be decoded but is not valid."""
 
 
 class PolicyViolationError(MillraceError, code=ErrorCode.POLICY_VIOLATION):
@@ -216,7 +216,7 @@ class PolicyViolationError(MillraceError, code=ErrorCode.POLICY_VIOLATION):
 
 
 class GroupError(MillraceError):
-    """A group can't be served here and now, or refuses what its member asks."""
+    """A coordinator can't handle a group's request now or at all."""
 
 
 class CoordinatorNotAvailableError(GroupError, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True):
@@ -236,11 +236,11 @@ class NotCoordinatorError(GroupError, code=ErrorCode.NOT_COORDINATOR, retriable=
 
 
 class InvalidGroupRequestError(GroupError, code=ErrorCode.INVALID_REQUEST):
-    """A field of a group's request that has an impossible value."""
+    """A request about a group has a field with an impossible value."""
 
 
 class GroupIdNotFoundError(GroupError, code=ErrorCode.GROUP_ID_NOT_FOUND):
-    """No such group, or it is of another type."""
+    """There is no group of this id, or it is of another type than the request needs."""
 
 
 class UnknownMemberIdError(GroupError, code=ErrorCode.UNKNOWN_MEMBER_ID):
@@ -248,7 +248,7 @@ class UnknownMemberIdError(GroupError, code=ErrorCode.UNKNOWN_MEMBER_ID):
 
 
 class GroupMaxSizeReachedError(GroupError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
-    """The group takes no more members."""
+    """The group has as many members as the broker allows, and takes no more."""
 
 
 class FencedMemberEpochError(GroupError, code=ErrorCode.FENCED_MEMBER_EPOCH):
@@ -272,15 +272,15 @@ class InvalidRegularExpressionError(GroupError, code=ErrorCode.INVALID_REGULAR_E
 
 
 class IllegalGenerationError(GroupError, code=ErrorCode.ILLEGAL_GENERATION):
-    """A generation that is not the group's."""
+    """A request that names another generation than the group has now."""
 
 
 class InconsistentGroupProtocolError(GroupError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
-    """Protocols of which the group's members have none in common."""
+    """A member's assignment protocols, of which none is common to all of the group's members."""
 
 
 class SecurityError(MillraceError):
-    """Something is not allowed, or can't be proven.
+    """A request is not allowed, or a client's or a server's identity can't be proven.
 
     No message has a secret in it, and that of a failed authentication does not tell an unknown user from a wrong
     password.
@@ -292,7 +292,7 @@ class TlsError(SecurityError, code=ErrorCode.NETWORK_EXCEPTION):
 
 
 class SaslAuthenticationError(SecurityError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
-    """Credentials that don't prove who somebody is."""
+    """A SASL authentication has failed: the credentials do not prove the user's identity."""
 
 
 class UnsupportedSaslMechanismError(SecurityError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
@@ -304,27 +304,27 @@ class IllegalSaslStateError(SecurityError, code=ErrorCode.ILLEGAL_SASL_STATE):
 
 
 class AuthorizationError(SecurityError):
-    """Somebody who is known may not do what was asked."""
+    """An authenticated user lacks a permission that a request needs."""
 
 
 class TopicAuthorizationError(AuthorizationError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-    """Somebody who is known has no right to do on this topic what was asked."""
+    """An authenticated user lacks the permission on a topic that a request needs."""
 
 
 class GroupAuthorizationError(AuthorizationError, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
-    """Somebody who is known has no right to do on this group what was asked."""
+    """An authenticated user lacks the permission on a group that a request needs."""
 
 
 class ClusterAuthorizationError(AuthorizationError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-    """Somebody who is known has no right to do on the cluster what was asked."""
+    """An authenticated user lacks the permission on the cluster that a request needs."""
 
 
 class TransactionalIdAuthorizationError(AuthorizationError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-    """Somebody who is known has no right to do on this transactional id what was asked."""
+    """An authenticated user lacks the permission on a transactional id that a request needs."""
 
 
 class DelegationTokenAuthorizationError(AuthorizationError, code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED):
-    """Somebody who is known has no right to do on this delegation token what was asked."""
+    """An authenticated user lacks the permission on a delegation token that a request needs."""
 
 
 class DelegationTokenError(SecurityError):
@@ -332,11 +332,11 @@ class DelegationTokenError(SecurityError):
 
 
 class DelegationTokensDisabledError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED):
-    """The broker has no key for delegation tokens."""
+    """The broker has no `delegation.token.secret.key`, so that it can't make delegation tokens."""
 
 
 class DelegationTokenNotFoundError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
-    """No token has this secret."""
+    """No delegation token has this secret or id."""
 
 
 class DelegationTokenOwnerMismatchError(DelegationTokenError, code=ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH):
@@ -356,7 +356,7 @@ class InvalidPrincipalTypeError(SecurityError, code=ErrorCode.INVALID_PRINCIPAL_
 
 
 class SecurityDisabledError(SecurityError, code=ErrorCode.SECURITY_DISABLED):
-    """Access control that the broker is not set up for."""
+    """A request about access control to a broker that is not set up for it."""
 
 
 class UnacceptableCredentialError(SecurityError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
@@ -364,15 +364,15 @@ class UnacceptableCredentialError(SecurityError, code=ErrorCode.UNACCEPTABLE_CRE
 
 
 class ResourceNotFoundError(SecurityError, code=ErrorCode.RESOURCE_NOT_FOUND):
-    """A user, a credential or an entity that there is not."""
+    """A user, a credential or an entity that does not exist."""
 
 
 class DuplicateResourceError(SecurityError, code=ErrorCode.DUPLICATE_RESOURCE):
-    """One user or entity twice in a request."""
+    """A request that names one user or entity twice."""
 
 
 class ThrottlingQuotaExceededError(SecurityError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, retriable=True):
-    """A change for which the quota of changes (`controller_mutation_rate`) leaves no room now."""
+    """A change to the cluster for which the quota `controller_mutation_rate` leaves no room now."""
 
 
 class WireError(MillraceError, code=ErrorCode.INVALID_REQUEST):
@@ -388,11 +388,11 @@ class FrameSizeError(WireError):
 
 
 class MalformedRequestError(WireError):
-    """A request that is cut short or whose lengths can't be."""
+    """A request, or a response, whose bytes end too early or have impossible lengths."""
 
 
 class UnsupportedVersionError(WireError, code=ErrorCode.UNSUPPORTED_VERSION):
-    """An API key or a version that is not served."""
+    """An API key or version that the broker does not support."""
 
 
 class ClusterError(MillraceError):
@@ -400,7 +400,7 @@ class ClusterError(MillraceError):
 
 
 class BrokerIdTakenError(ClusterError):
-    """A live broker holds `/brokers/ids/[id]`."""
+    """Another live broker is registered with this id."""
 
 
 class ZooKeeperError(ClusterError, retriable=True):
@@ -412,7 +412,7 @@ class DamagedNodeError(ZooKeeperError, retriable=False):
 
 
 class NotControllerError(ClusterError, code=ErrorCode.NOT_CONTROLLER, retriable=True):
-    """This broker is not the controller, or is it no longer: another one has claimed the role."""
+    """This broker is not the controller, or no longer: another broker has become the controller."""
 
 
 class MetadataTimeoutError(ClusterError, code=ErrorCode.REQUEST_TIMED_OUT, retriable=True):
@@ -420,7 +420,7 @@ class MetadataTimeoutError(ClusterError, code=ErrorCode.REQUEST_TIMED_OUT, retri
 
 
 class StaleControllerEpochError(ClusterError, code=ErrorCode.STALE_CONTROLLER_EPOCH):
-    """A request of a former controller: a newer one is known."""
+    """A request from a former controller; the broker knows a newer controller epoch."""
 
 
 class StaleBrokerEpochError(ClusterError, code=ErrorCode.STALE_BROKER_EPOCH):
@@ -436,11 +436,11 @@ class ClientError(MillraceError):
 
 
 class BrokerUnreachableError(ClientError, code=ErrorCode.NETWORK_EXCEPTION, retriable=True):
-    """No connection, or it broke before the answer."""
+    """No connection to a broker could be made, or it broke before the response."""
 
 
 class AnswerLostError(BrokerUnreachableError):
-    """A request went out and its answer did not come: whether it was carried out is not known."""
+    """A request was sent but its response did not come, so whether it was carried out is not known."""
 
 
 class QueueFullError(ClientError, retriable=True):
@@ -452,7 +452,7 @@ class DeliveryTimeoutError(ClientError, code=ErrorCode.REQUEST_TIMED_OUT):
 
 
 class ProducerClosedError(ClientError):
-    """A producer that is closed takes no records, nor does one whose process has been forked off its own."""
+    """A record was given to a closed producer, or to one of the process from which this one was forked."""
 
 
 class ConsumerTimeoutError(ClientError, retriable=True):
@@ -460,7 +460,7 @@ class ConsumerTimeoutError(ClientError, retriable=True):
 
 
 class RebalanceFailedError(ClientError, retriable=True):
-    """After `rebalance.max.retries` attempts others still hold partitions that are this member's."""
+    """After `rebalance.max.retries` attempts other members still own partitions that are assigned to this one."""
 
 
 class ConsumerIdTakenError(ClientError):
@@ -468,7 +468,7 @@ class ConsumerIdTakenError(ClientError):
 
 
 class OwnershipLostError(ClientError):
-    """A commit for a partition that is this member's no longer; nothing was committed for it."""
+    """A commit included partitions that this member does not own any more; for them nothing was committed."""
 
 
 class GroupHasMembersError(ClientError):
@@ -489,7 +489,7 @@ class SetupError(MillraceError):
 
 
 class PlatformError(MillraceError):
-    """A process of the platform ended by itself, did not come up, or did not do what was asked."""
+    """ZooKeeper, a broker or Dagster ended by itself, did not come up, or did not do what was asked."""
 
 
 class WarehouseError(MillraceError):

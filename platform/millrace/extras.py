@@ -39,7 +39,7 @@ def require(what: str, *extras: str) -> None:
 
 
 def install_command(*extras: str) -> str:
-    """Returns what to type in a shell to install extras."""
+    """Returns the shell command that installs these extras of the package."""
     return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
 
 

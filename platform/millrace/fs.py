@@ -50,7 +50,7 @@ class FileSystem(Protocol):
         """Returns up to `length` bytes at `position`; fewer only at the end of the file."""
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes all buffers one after the other at `position`, and returns how many bytes those are."""
+        """Writes all buffers one after the other at `position`; returns the number of bytes written."""
 
     def truncate(self, fd: int, size: int) -> None:
         """Cuts the file to `size` bytes, or extends it with zeros."""
@@ -77,7 +77,7 @@ class FileSystem(Protocol):
         """Locks the file exclusively until its descriptor closes; raises BlockingIOError where it is locked already."""
 
     def rename(self, source: str, target: str) -> None:
-        """Puts `source` in the place of `target` atomically."""
+        """Renames `source` to `target`, atomically; a file of that name is replaced."""
 
     def unlink(self, path: str) -> None:
         """Removes a file's name; raises FileNotFoundError where there is none."""
@@ -96,10 +96,10 @@ class FileSystem(Protocol):
 
 
 class OsFileSystem:
-    """The operating system's files."""
+    """The `FileSystem` of the operating system."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Opens a file for reading and writing."""
+        """Opens a file for reading and writing, made if `create` is set; returns its descriptor."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
 
     def close(self, fd: int) -> None:
@@ -111,15 +111,15 @@ class OsFileSystem:
         return os.fstat(fd).st_size
 
     def modified_ms(self, fd: int) -> int:
-        """Returns when the file was last written."""
+        """Returns when the file was last written, in milliseconds since 1970."""
         return os.fstat(fd).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, fd: int, time_ms: int) -> None:
-        """Sets the time of the last write; the time of the last read stays."""
+        """Sets the time of the last write, in milliseconds since 1970; the time of the last read stays."""
         os.utime(fd, ns=(os.fstat(fd).st_atime_ns, time_ms * 1_000_000))
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
-        """Reads at a position; goes on after short reads, which Linux makes above 2 GiB."""
+        """Returns up to `length` bytes at a position; goes on after short reads, which Linux makes above 2 GiB."""
         data = os.pread(fd, length, position)
         while 0 < len(data) < length:
             more = os.pread(fd, length - len(data), position + len(data))
@@ -129,7 +129,7 @@ class OsFileSystem:
         return data
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes at a position; goes on after short writes."""
+        """Writes the buffers at a position and returns the number of bytes; goes on after short writes."""
         total = sum(map(len, buffers))
         written = os.pwritev(fd, buffers, position)
         while written < total:
@@ -138,7 +138,7 @@ class OsFileSystem:
         return written
 
     def truncate(self, fd: int, size: int) -> None:
-        """Sets the size of the file."""
+        """Cuts or extends the file to `size` bytes."""
         os.ftruncate(fd, size)
 
     def reserve(self, fd: int, size: int) -> None:
@@ -149,19 +149,19 @@ class OsFileSystem:
                 raise OSError(code, os.strerror(code))
 
     def descriptor(self, fd: int) -> AbstractContextManager[int]:
-        """Yields the descriptor itself."""
+        """Yields `fd`, which is the operating system's own descriptor."""
         return nullcontext(fd)
 
     def make_private(self, fd: int) -> None:
-        """Sets the mode to 600."""
+        """Sets the file's mode to 600."""
         os.fchmod(fd, 0o600)
 
     def fsync(self, fd: int) -> None:
-        """Syncs bytes and size."""
+        """Syncs the file's bytes and size to the disk."""
         os.fsync(fd)
 
     def fsync_dir(self, path: str) -> None:
-        """Syncs the names in the folder."""
+        """Syncs the names in the folder to the disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -179,16 +179,16 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, fd: int) -> None:
-        """Locks by `flock`, which works within this process, too, and by `lockf`, which Kafka uses; does not wait."""
+        """Locks the file by `flock`, against this process too, and by `lockf`, as Kafka does; never waits."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces `target` atomically."""
+        """Renames `source` to `target`, atomically."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """Removes a name."""
+        """Removes a file's name."""
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
@@ -204,7 +204,7 @@ class OsFileSystem:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Returns whether the name exists."""
+        """Returns whether a file or folder has this name."""
         return os.path.lexists(path)
 
 
@@ -252,7 +252,7 @@ def _write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool, is_sec
 
 
 def file_size(fs: FileSystem, path: str) -> int:
-    """Returns the bytes of a file; raises FileNotFoundError where there is none."""
+    """Returns a file's size in bytes; raises FileNotFoundError where there is none."""
     fd = fs.open(path)
     try:
         return fs.size(fd)

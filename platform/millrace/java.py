@@ -31,7 +31,7 @@ exec "{java}" "$@"
 
 
 def find_java() -> Path:
-    """Returns the `java` program to run; raises SetupError, which says what was found instead and how to get one."""
+    """Returns a `java` program of Java 17 or newer; raises SetupError, which says what was found and how to get one."""
     found = []
     for java in _candidates():
         version = java_version(java)
@@ -45,7 +45,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """Returns the feature version of a `java` program; None where it does not run."""
+    """Returns the feature version of a `java` program, such as 17; None where it does not run."""
     try:
         return _known_version(java, java.stat().st_mtime_ns)
     except (OSError, SetupError):

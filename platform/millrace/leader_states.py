@@ -15,7 +15,7 @@ LAST_CHOSEN_LEADER_EPOCH = 2**30
 
 
 def leader_epoch(value: int | str) -> int:
-    """Returns a leader epoch as a checked number; raises ValueError for one that no leader can have."""
+    """Returns a leader epoch as a number; raises ValueError for one outside of 0 to LAST_LEADER_EPOCH."""
     epoch = int(value)
     if not 0 <= epoch <= LAST_LEADER_EPOCH:
         raise ValueError(f"leader epoch {epoch} is not between 0 and {LAST_LEADER_EPOCH}")

@@ -51,9 +51,9 @@ def start_with_lifeline(
 
 
 def cut_lifeline(process: subprocess.Popen[bytes]) -> None:
-    """Kills a command of `start_with_lifeline` with its process group, watcher included; does nothing the second time.
+    """Kills a command of `start_with_lifeline` and its process group; does nothing the second time.
 
-    The watcher keeps the group's id in use until then, even if the command has ended.
+    Until then the process that watches the command keeps the group's id in use, even if the command has ended.
     """
     if process.stdin is None or process.stdin.closed:
         return
@@ -63,7 +63,7 @@ def cut_lifeline(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_process(process: subprocess.Popen[bytes], signal_number: signal.Signals, patience_s: float) -> int:
-    """Sends a signal, waits, and returns the exit status; sends SIGKILL once the patience is over."""
+    """Sends the process a signal, waits up to `patience_s`, then kills it; returns its exit status."""
     if process.poll() is None:
         process.send_signal(signal_number)
     try:

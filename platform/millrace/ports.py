@@ -51,7 +51,7 @@ def free_port(host: str = LOOPBACK) -> int:
 
 
 def _reserve(bound: socket.socket) -> None:
-    """Keeps the socket bound on Linux, where a server can still listen on its port; closes it elsewhere."""
+    """Keeps a bound socket on Linux, where a server can still listen on its port; closes it on other systems."""
     if sys.platform != "linux":
         bound.close()
         return
@@ -72,7 +72,7 @@ CONNECT_TIMEOUT_S = 1.0
 
 
 def require_free_port(host: str, port: int, option: str) -> None:
-    """Raises SetupError, which names the option to choose another port, unless the port can be listened on."""
+    """Raises SetupError unless the port can be listened on; the message names `option`, which sets another port."""
     try:
         try_to_listen(Address(host, port))
     except OSError as error:
@@ -82,7 +82,7 @@ def require_free_port(host: str, port: int, option: str) -> None:
 
 
 def try_to_listen(address: Address) -> None:
-    """Listens on an address for a moment; raises OSError where that can't be."""
+    """Listens on an address for a moment; raises OSError where that is not possible."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.create_server(address, family=family):
         pass

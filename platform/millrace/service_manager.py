@@ -34,14 +34,14 @@ class ServiceManager:
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str], pid: int) -> Self:
-        """Returns the service manager that NOTIFY_SOCKET names, and removes its variables from the environment."""
+        """Returns the service manager by NOTIFY_SOCKET and WATCHDOG_*, and removes these from `environment`."""
         address = environment.pop(NOTIFY_SOCKET, None)
         limit_us, process = environment.pop(WATCHDOG_USEC, ""), environment.pop(WATCHDOG_PID, str(pid))
         is_watched = address is not None and limit_us.isdigit() and process == str(pid)
         return cls(address, max(int(limit_us) // 2_000, 1) if is_watched else None)  # half the limit, as it advises
 
     def ready(self, status: str) -> None:
-        """Tells that the service is ready, and what status to show beside its name."""
+        """Tells the service manager that the service is ready, and the status to show beside its name."""
         self._tell("READY=1", f"STATUS={status}")
 
     def alive(self) -> None:
@@ -49,7 +49,7 @@ class ServiceManager:
         self._tell("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Tells that the service is about to end."""
+        """Tells the service manager that the service is about to end."""
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> None:

@@ -12,21 +12,18 @@ MAX_DATETIME_MS = 253_402_300_799_999  # the end of year 9999
 
 
 def parse_time(text: str) -> datetime:
-    """Returns the time that a text of ISO 8601 names, of UTC unless it says otherwise.
-
-    Raises ValueError for another text.
-    """
+    """Returns the time in an ISO 8601 text, in UTC if it has no zone; raises ValueError for another text."""
     return in_a_zone(datetime.fromisoformat(text))
 
 
 def in_a_zone(moment: datetime) -> datetime:
-    """Returns the time, of UTC if it has no zone."""
+    """Returns the time as it is, or with the zone UTC if it has no zone."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def epoch_ms(moment: datetime) -> int:
     """Returns the milliseconds since 1970 of a time, of UTC if it has no zone.
 
-    A part of a millisecond is rounded up: a record is as late as the time if its own milliseconds are at least as many.
+    A part of a millisecond is rounded up, so that a record with this timestamp is not before the time.
     """
     return -((EPOCH - in_a_zone(moment)) // MILLISECOND)

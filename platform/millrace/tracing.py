@@ -91,14 +91,14 @@ class Span(NamedTuple):
 
 
 class Tracing:
-    """Records spans of work with OpenTelemetry, which exports them."""
+    """Records spans of work by OpenTelemetry, whose SDK exports them."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("millrace", __version__)
 
     def record(self, span: Span, contexts: Sequence[TraceContext]) -> TraceContext:
-        """Exports a span of work on records, as a child of their one context or linked to several; returns its ids."""
+        """Exports a span of work on records, as child of one context or linked to several; returns the span's ids."""
         from opentelemetry.trace import Link, SpanKind, Status, StatusCode  # noqa: PLC0415
 
         is_child = len(contexts) == 1
@@ -118,14 +118,14 @@ class Tracing:
         return TraceContext(own.trace_id, own.span_id)
 
     def close(self) -> None:
-        """Exports the recorded spans, and waits for the exporter."""
+        """Exports the spans that are still recorded, and waits until the exporter has sent them."""
         self._provider.shutdown()
 
 
 def traces_exporter(environ: Mapping[str, str]) -> str | None:
-    """Returns where the environment has spans exported, `otlp` or `console`; None for nowhere.
+    """Returns where the environment wants spans exported, `otlp` or `console`; None for nowhere.
 
-    Raises SetupError for an exporter or a protocol that is not served.
+    Raises SetupError for an exporter or a protocol that Millrace does not support.
     """
     is_given = any(environ.get(name) for name in ENDPOINTS)
     exporter = environ.get(EXPORTER) or (OTLP if is_given else NONE)
@@ -192,7 +192,7 @@ def _remote(context: TraceContext) -> SpanContext:
 
 
 def _context(parent: TraceContext | None) -> Context:
-    """Returns the context in which a child of `parent` begins; for None, that of the first span of a trace."""
+    """Returns the OpenTelemetry context for a child span of `parent`; for None, for the first span of a trace."""
     from opentelemetry.context import Context  # noqa: PLC0415
     from opentelemetry.trace import NonRecordingSpan, set_span_in_context  # noqa: PLC0415
 

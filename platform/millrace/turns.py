@@ -24,23 +24,23 @@ Result = TypeVar("Result")
 
 
 class Turns(Protocol):
-    """What shares an event loop among long pieces of work: each runs in turns, with others served between."""
+    """Divides long work on an event loop into turns (short slices of time), between which other work runs."""
 
     def pause(self) -> None:
         """Waits for the next turn if the time of this one is over."""
 
     def beside(self, work: Callable[[], Result]) -> Result:
-        """Runs the work on another thread, with other turns meanwhile, and returns its result."""
+        """Runs `work` on another thread, so that the event loop serves other work; returns its result."""
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-        """Starts a coroutine as a task with turns of its own, and returns its future."""
+        """Starts a coroutine as a task that has turns of its own, and returns its future."""
 
 
 class Later(Protocol):
-    """A function that starts a coroutine as a task."""
+    """A function that starts a coroutine as a task, as `later` does."""
 
     def __call__(self, work: Coroutine[Any, Any, Result], /) -> asyncio.Future[Result]:
-        """Starts the coroutine, and returns its future."""
+        """Starts the coroutine as a task, and returns its future."""
 
 
 class _Thread(threading.local):
@@ -52,7 +52,7 @@ _thread = _Thread()
 
 @contextmanager
 def taking(turns: Turns) -> Iterator[None]:
-    """Has `pause` and the other functions of this thread use these turns until the end of the context."""
+    """Has `pause` and the other functions, in this thread, use `turns` until the context ends."""
     _thread.turns = turns
     try:
         yield
@@ -61,20 +61,20 @@ def taking(turns: Turns) -> Iterator[None]:
 
 
 def pause() -> None:
-    """Lets other work run if the time of this turn is over; does nothing where the thread's work has no turns."""
+    """Lets other work run if this turn (slice of time on the event loop) is over; does nothing in undivided work."""
     turns = _thread.turns
     if turns is not None:
         turns.pause()
 
 
 def has_turns() -> bool:
-    """Returns whether this thread's work goes on in turns."""
+    """Returns whether this thread's work is divided into turns, between which the event loop serves others."""
     return _thread.turns is not None
 
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Has `pause` do nothing within the block, so that no other work runs between."""
+    """Has `pause` do nothing within the block, so that no other work runs before the block ends."""
     turns, _thread.turns = _thread.turns, None
     try:
         yield
@@ -83,7 +83,7 @@ def undivided() -> Iterator[None]:
 
 
 def each(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """Returns an iterable of the entries, to be read once, which pauses before each; they must not change meanwhile."""
+    """Returns an iterable of the entries, for one reading, that calls `pause` before each; they must not change."""
     turns = _thread.turns
     return entries if turns is None else _each(turns, entries)
 
@@ -95,17 +95,17 @@ def _each(turns: Turns, entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def beside(work: Callable[[], Result]) -> Result:
-    """Returns the result of the work, which runs beside the event loop if this thread's work has turns."""
+    """Returns what `work` returns; runs it on another thread if this thread's work is divided into turns."""
     turns = _thread.turns
     return work() if turns is None else turns.beside(work)
 
 
 def later(work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-    """Starts a coroutine as a task, with turns if this thread's work has them, and returns its future."""
+    """Starts a coroutine as a task, divided into turns if this thread's work is, and returns its future."""
     return later_too()(work)
 
 
 def later_too() -> Later:
-    """Returns a function that does what `later` does here, for calls after this thread's work has ended."""
+    """Returns a function like `later`, which can be called when this thread's work has ended."""
     turns = _thread.turns
     return asyncio.ensure_future if turns is None else turns.later

@@ -19,5 +19,5 @@ def encode_id(value: UUID) -> str:
 
 
 def decode_id(text: str) -> UUID:
-    """Returns the UUID that `encode_id` writes as this text; raises ValueError for other text."""
+    """Returns the UUID in text by `encode_id`; raises ValueError for other text."""
     return UUID(bytes=base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True))

@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class Chore(NamedTuple):
-    """Work that is repeated on the event loop, and the pause in ms before each time; a function if it may change.
+    """A function that is called repeatedly on the event loop, after a pause of `pause_ms` each time.
 
-    Where `work` returns an awaitable, that is awaited before the next pause.
+    Where `work` returns an awaitable, that is awaited before the next pause. A pause that may change is a function.
     """
 
     pause_ms: int | Callable[[], int]
@@ -41,7 +41,7 @@ class Chore(NamedTuple):
 def broker_chores(
     options: BrokerOptions, logs: LogManager, maintenance: LogMaintenance, services: Services
 ) -> list[Chore]:
-    """Returns the chores of a broker. Each data directory has its own, so that a slow disk delays no other's."""
+    """Returns the broker's repeated work: retention, flushes, checkpoints, expiry. Each disk's work is separate."""
     broker, groups, transactions = options.broker, options.groups, options.transactions
     abort_interval_ms = transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms
     expiration_interval_ms = transactions.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -81,7 +81,7 @@ async def _remove_expired_tokens(services: Services) -> None:
 
 
 class Chores:
-    """Repeats chores, each in its own task on the event loop."""
+    """Repeats chores (functions that are called at intervals), each in its own task on the event loop."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,7 +98,7 @@ class Chores:
 
 
 async def repeat(chore: Chore) -> None:
-    """Repeats a chore until it is cancelled; one that fails is logged and done again."""
+    """Calls a chore after each pause until it is cancelled; logs a failure, and goes on."""
     while True:
         pause_ms = chore.pause_ms if isinstance(chore.pause_ms, int) else chore.pause_ms()
         await asyncio.sleep(pause_ms / 1000)
@@ -118,7 +118,7 @@ READ_TOGETHER_MS = 100
 
 
 class Watch:
-    """A timer that fires again and again, and calls `look` with the seconds by which it has fired too late."""
+    """A timer that fires at an interval, and calls `look` with the seconds by which it has fired too late."""
 
     def __init__(self, interval_s: float, look: Callable[[float], object]) -> None:
         self._interval_s = interval_s
@@ -127,7 +127,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Sets the timer, which is set again each time that it has fired."""
+        """Starts the timer, which starts itself again each time that it has fired."""
         due_s = self._loop.time() + self._interval_s
         self._timer = self._loop.call_at(due_s, self._fired, due_s)
 
@@ -142,13 +142,13 @@ class Watch:
 
 
 def broker_watches(clock: Clock, loop_delays: Durations, clock_counts: ClockCounts) -> tuple[Watch, ...]:
-    """Returns two watches: of how late the event loop is, and of steps by which the wall clock is set."""
+    """Returns two timers: one measures how late the event loop is, one finds that the machine's clock was set."""
     steps = ClockSteps(clock, clock_counts)
     return Watch(LOOP_INTERVAL_S, loop_delays.observe), Watch(CLOCK_INTERVAL_S, lambda _: steps.look())
 
 
 class ClockSteps:
-    """Compares wall time with monotonic time, and counts and logs each step of at least a second between them."""
+    """Compares wall time with monotonic time; counts and logs each jump of the wall clock by a second or more."""
 
     def __init__(self, clock: Clock, counts: ClockCounts) -> None:
         self._clock = clock
@@ -156,7 +156,7 @@ class ClockSteps:
         self._difference_ms = self._difference()
 
     def look(self) -> None:
-        """Counts and logs the step of the wall clock since the last look, if there was one."""
+        """Counts and logs the wall clock's jump since the last call, if there was one."""
         before_ms, now_ms = self._difference_ms, self._difference()
         if now_ms is None:
             return
@@ -173,7 +173,7 @@ class ClockSteps:
         )
 
     def _difference(self) -> int | None:
-        """Returns wall time less monotonic time; None where the process was held up between the two readings."""
+        """Returns wall time less monotonic time in ms; None where the process was held up between the two readings."""
         before_ms = self._clock.monotonic_ms()
         now_ms = self._clock.now_ms()
         return None if self._clock.monotonic_ms() - before_ms > READ_TOGETHER_MS else now_ms - before_ms

@@ -66,10 +66,10 @@ Report = RetentionReport | CompactionReport | VerifyReport
 
 
 class AdminEndpoint:
-    """The HTTP server of the admin endpoint; until `serve` is called, it only tells of the broker's health."""
+    """The HTTP server of the admin endpoint; until `serve` is called, it only reports the broker's health."""
 
     def __init__(self, clock: Clock, health: Callable[[], Health], state: Callable[[], Mapping[str, object]]) -> None:
-        """Takes `health`, called on a worker thread, as a disk may be slow, and `state`, JSON fields told beside it."""
+        """Takes functions that return the health (on a worker thread) and `state`, more JSON fields for the probes."""
         self._clock = clock
         self._health = health
         self._state = state
@@ -87,14 +87,14 @@ class AdminEndpoint:
         collectors: Collectors,
         console: ConsoleGateway | None = None,
     ) -> None:
-        """Serves metrics, maintenance, stray logs and the console too, as the broker has started."""
+        """Begins to serve metrics, maintenance, stray logs and the console, once the broker has started."""
         self._collectors = collectors
         self._maintenance = maintenance
         self._strays = strays
         self._console = console
 
     async def start(self, host: str, port: int, guard: Guard, context: SSLContext | None = None) -> tuple[str, int]:
-        """Listens, by TLS where there is a context for it, and returns the address that was bound.
+        """Listens, by TLS if `context` is given, and returns the host and port that were bound.
 
         Raises SetupError where the address can't be bound.
         """
@@ -204,7 +204,7 @@ class AdminEndpoint:
 
 
 def _without_details(answer: web.StreamResponse) -> web.Response:
-    """Returns the response to a health probe without the token: the field `status` alone, and no reasons."""
+    """Returns the response to a health probe without a token: of its JSON fields only `status`, without reasons."""
     return web.json_response({"status": "ok" if answer.status == 200 else "failed"}, status=answer.status)
 
 
@@ -231,7 +231,7 @@ def _refused(action: Action, status: int, reason: str) -> web.Response:
 
 
 def _guarded(guard: Guard) -> Middleware:
-    """Returns the middleware that lets requests through as the guard says; the console's have a login of their own."""
+    """Returns the aiohttp middleware that refuses requests as `judge` says; the console's have a login of their own."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

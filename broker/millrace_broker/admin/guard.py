@@ -51,9 +51,9 @@ TOKEN_BYTES = 24
 
 
 class Guard(NamedTuple):
-    """Decides which requests to the admin endpoint are served.
+    """The token that requests to the admin endpoint must show, as `Authorization: Bearer TOKEN`.
 
-    `token` is what a request shows to be served; with `reading_is_open` those that only read need not show it.
+    With `reading_is_open`, GET and HEAD need none where they come to a loopback address.
     """
 
     token: str
@@ -61,7 +61,7 @@ class Guard(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The parts of a request by which `judge` decides; headers that are not there are ""."""
+    """The parts of an HTTP request by which `judge` decides; a header that is missing is ""."""
 
     method: str
     path: str
@@ -72,21 +72,21 @@ class Asked(NamedTuple):
 
 
 class Answered(Enum):
-    """Whether a request gets the whole response or its status alone."""
+    """How much an admitted request gets: the whole response, or `status` alone, as health probes without a token."""
 
     WHOLE = "all of it"
     STATUS_ALONE = "its status alone"
 
 
 class Refused(NamedTuple):
-    """The status of a refusal, and the sentence that says why."""
+    """A refusal: the HTTP status, and the sentence that says why."""
 
     status: int
     reason: str
 
 
 def judge(guard: Guard, asked: Asked) -> Answered | Refused:
-    """Returns whether a request is answered in full or by its status alone, or why it is refused."""
+    """Returns whether a request is answered in full or by its status alone, or with which HTTP status it is refused."""
     if asked.origin and not is_own_origin(asked.origin, asked.host):
         return Refused(403, f"a page of another site asks: {asked.origin}")
     if asked.authorization:
@@ -117,12 +117,12 @@ def _of_another_name(host: str) -> Refused:
 
 
 def is_own_origin(origin: str | None, host: str) -> bool:
-    """Returns whether the `Origin` header names this host; True for None, as only browsers have to send one."""
+    """Returns whether the `Origin` header names this host; True for None, as programs other than browsers lack it."""
     return origin is None or origin.partition("://")[2] == host
 
 
 def without_port(host: str) -> str:
-    """Returns the host of a `Host` header, an IPv6 address without its brackets."""
+    """Returns the host of a `Host` header without its port, an IPv6 address also without brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host
@@ -169,7 +169,7 @@ OPEN = "open"  # the session where there is no token
 class ConsoleAccess:
     """Decides who may see the console's pages and send its forms.
 
-    `token` is "" where pages are shown to all; `key` is random bytes that nobody else knows, which sign the sessions.
+    `token` is "" where pages are shown to everyone; `key` is secret random bytes that sign the sessions' cookies.
     """
 
     def __init__(self, token: str, key: bytes, clock: Clock) -> None:
@@ -179,7 +179,7 @@ class ConsoleAccess:
 
     @property
     def asks_for_login(self) -> bool:
-        """Whether the console asks for the token before it shows a page."""
+        """Returns whether the console asks for the token before it shows a page."""
         return bool(self._token)
 
     def new_session(self, token: str) -> str | None:
@@ -190,7 +190,7 @@ class ConsoleAccess:
         return f"{expiry}.{self._signature('session', expiry)}"
 
     def session(self, cookie: str, authorization: str) -> str | None:
-        """Returns the session that a request's cookie or `Authorization` header gives; None if it has to log in."""
+        """Returns the session of a cookie or `Authorization` header; `open` without a login, None if it is needed."""
         if not self._token:
             return OPEN
         if hmac.compare_digest(authorization.encode(errors="surrogateescape"), b"Bearer " + self._token):
@@ -202,18 +202,18 @@ class ConsoleAccess:
         return cookie if is_ours and int(expiry) > self._now_s() else None
 
     def form_token(self, session: str) -> str:
-        """Returns the `form_token` that forms of this session carry, so that no other site can make one."""
+        """Returns the value of the field `form_token` in a session's forms, which other sites can't guess."""
         return self._signature("form", session)
 
     def may_post(self, session: str, form: Mapping[str, object], origin: str | None, host: str) -> bool:
-        """Returns whether a form is one that this broker made for the session, and was sent from its own page."""
+        """Returns whether a form has the session's `form_token`, and was sent from a page of this host."""
         given = form.get("form_token")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), self.form_token(session).encode()):
             return False
         return is_own_origin(origin, host)
 
     def serves_host(self, host: str) -> bool:
-        """Returns whether a request may name this host; without a token only this machine itself."""
+        """Returns whether the `Host` header of a request may be `host`: any name, without a token only loopback."""
         return bool(self._token) or is_loopback(without_port(host))
 
     def _signature(self, purpose: str, text: str) -> str:

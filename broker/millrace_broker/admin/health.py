@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 
 class Folder(NamedTuple):
-    """A data directory; the bytes of its disk are None where the operating system does not tell."""
+    """A data directory; the sizes of its disk are None where the operating system does not tell them."""
 
     path: str
     offline_reason: str | None
@@ -33,13 +33,13 @@ class Folder(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of a broker at one moment, by which `judge` decides.
+    """The state of a broker at one moment, by which `judge` decides.
 
     `zookeeper_trouble` is None while the session is whole, and where there is no ZooKeeper. `largest_batch_bytes` is
     the room that an append may need; `unheeded_changes` says which parts of the broker can't act upon the newest change
     of the cluster, and why; `failed_changes` counts by part how often one could not; `loading_partitions` counts the
     partitions that coordinators have not read yet; `uncompacted` says which logs can't be compacted, and why; `damage`
-    says which offsets of which files can't be read.
+    says by data directory which offsets of which files can't be read.
     """
 
     folders: tuple[Folder, ...]
@@ -55,7 +55,7 @@ class Facts(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing that is checked, the sentences that say what is wrong with it, and whether clients are kept away."""
+    """A health check: sentences on what is wrong, none if it passes, and whether a failure makes the broker unready."""
 
     name: str
     reasons: tuple[str, ...]
@@ -63,7 +63,7 @@ class Check(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Every check, and the reasons why the process is not live or not ready; without a reason it is."""
+    """The checks, and why the process is not live and not ready; without reasons it is."""
 
     checks: tuple[Check, ...]
     not_live: tuple[str, ...]
@@ -71,7 +71,7 @@ class Health(NamedTuple):
 
 
 def judge(facts: Facts) -> Health:
-    """Returns the health that follows from the facts, by the table above."""
+    """Returns which checks fail by these facts, and whether the broker is live and ready."""
     checks = (
         Check("data directories", tuple(_offline(folder) for folder in facts.folders if folder.offline_reason)),
         Check("disk", tuple(filter(None, (_without_room(each, facts.largest_batch_bytes) for each in facts.folders)))),

@@ -44,7 +44,7 @@ class Row(NamedTuple):
     """A metric of Millrace, without `millrace_`, and its name in Kafka: an MBean, or else a name of `kafka_exporter`.
 
     A key `=*` of the MBean is a label of the metric; samples that differ in other labels are added up. With `only`,
-    just the samples count whose label `api` has this value.
+    just the samples whose label `api` has this value count.
     """
 
     ours: str
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that the JMX exporter gives it, like `kafka_server_replicamanager_leadercount`, without `_total`."""
+        """Returns the JMX exporter's name for it, like `kafka_server_replicamanager_leadercount`, without `_total`."""
         if ":" not in self.theirs:
             return self.theirs.partition("{")[0]
         domain, _, keys = self.theirs.partition(":")
@@ -62,12 +62,12 @@ class Row(NamedTuple):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """For each label in Kafka, the label in Millrace from which its values come."""
+        """Returns, for each label in Kafka, the label in Millrace that has its values."""
         return {theirs: LABELS.get(theirs, theirs) for theirs, value in KEY.findall(self.theirs) if value == "*"}
 
     @property
     def constants(self) -> Mapping[str, str]:
-        """The labels that have one value for all samples, with this value."""
+        """Returns the MBean's keys with a fixed value, other than type and name, as labels of all samples."""
         named = KEY.findall(self.theirs)
         return {key: value for key, value in named if key not in ("type", "name") and value != "*"}
 
@@ -127,7 +127,7 @@ TABLE = (
 
 
 class KafkaNames:
-    """Renames metric families; keeps the buckets of histograms for a minute or two, to compute quantiles."""
+    """Renames metric families to Kafka's names, and computes quantiles of a histogram's last minute or two."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._recent = RecentBuckets(now_s)
@@ -136,7 +136,7 @@ class KafkaNames:
             self._rows[f"millrace_{row.ours}"].append(row)
 
     def renamed(self, families: Iterable[Family | None]) -> Iterator[Family | None]:
-        """Yields the families under Kafka's names; what Kafka does not have, and None, as it is."""
+        """Yields the families under Kafka's names; families that Kafka lacks, and None, stay as they are."""
         for family in families:
             rows = None if family is None else self._rows.get(family.name)
             if family is None or rows is None:
@@ -173,7 +173,7 @@ class KafkaNames:
 
 
 def _rows_of(row: Row, family: LargeFamily) -> Iterator[str]:
-    """Yields a family's rows with Kafka's labels; before them the sum of all, without labels, where it is known."""
+    """Yields a family's rows with Kafka's label in place of ours; first the total without labels, if it has one."""
     first, ours = next(iter(row.labels.items()))
     if family.total is not None:
         yield f" {family.total}"
@@ -193,7 +193,7 @@ def _sums(row: Row, family: Metric) -> Metric:
 
 
 def _grouped(row: Row, family: Metric) -> Grouped:
-    """Returns the samples that count for a row of the table, by the values of Kafka's labels."""
+    """Returns the samples that `row` renames, grouped by the values of Kafka's labels."""
     grouped: Grouped = defaultdict(list)
     for one in family.samples:
         if row.only in ("", one.labels.get("api")):
@@ -202,15 +202,15 @@ def _grouped(row: Row, family: Metric) -> Grouped:
 
 
 def _value(label: str, labels: Mapping[str, str]) -> str:
-    """Returns the value of a label; APIs are called as in Kafka, ListOffsets for list_offsets."""
+    """Returns the value of a sample's label, with APIs by Kafka's names: ListOffsets for list_offsets."""
     value = labels[label]
     return value.title().replace("_", "") if label == "api" else value
 
 
 def quantile(bounds: Sequence[float], buckets: Sequence[float], share: float) -> float:
-    """Returns the duration below which this share of all lies, if they lie evenly in each bucket; 0 if there are none.
+    """Returns the duration below which the share of durations in a histogram's `buckets` lies; 0 without durations.
 
-    Of the last bucket, which has no upper bound, it returns the lower one.
+    Durations count as evenly spread in their bucket. Of the last, which has no upper bound, the lower one is returned.
     """
     wanted, before = share * sum(buckets), 0.0
     for (lower, upper), count in zip(pairwise((0.0, *bounds)), buckets, strict=False):
@@ -221,14 +221,14 @@ def quantile(bounds: Sequence[float], buckets: Sequence[float], share: float) ->
 
 
 class RecentBuckets:
-    """By how much a histogram's buckets have grown since a look one to two minutes ago, or since the first."""
+    """Tells how much a histogram's buckets have grown since a look one to two minutes ago, or since the first."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._looks: dict[Hashable, tuple[float, Sequence[float], Sequence[float]]] = {}
 
     def since(self, key: Hashable, buckets: Sequence[float]) -> Sequence[float]:
-        """Notes the buckets of a histogram as they are now; returns by how much each has grown since the older look."""
+        """Keeps the present buckets of the histogram `key`; returns by how much each has grown since the older look."""
         now_s, nothing = self._now_s(), (0.0,) * len(buckets)
         looked_s, older, newer = self._looks.get(key, (now_s, nothing, nothing))
         recent = tuple(map(sub, buckets, older))

@@ -26,7 +26,7 @@ MISSED_INTERVALS = 3
 
 
 def is_own_turn(*, last_request_ms: int, interval_ms: int, now_ms: int) -> bool:
-    """Returns whether the broker's own timer does the work: no request has come for three intervals, or none is due.
+    """Returns whether the broker does the work by itself: none was requested for three intervals, or none is expected.
 
     `interval_ms` is -1 where no requests are expected; the times are monotonic.
     """
@@ -34,10 +34,10 @@ def is_own_turn(*, last_request_ms: int, interval_ms: int, now_ms: int) -> bool:
 
 
 class OwnTimer:
-    """Decides whether the broker's own timer does one kind of work or leaves it to requests; logs each change."""
+    """Decides whether the broker does one kind of work by itself, or leaves it to other programs' requests."""
 
     def __init__(self, work: str, interval_ms: int, clock: Clock) -> None:
-        """Takes the name of the work, for log lines, and in ms how often it is requested from outside; -1 for never."""
+        """Takes the work's name for log lines, and how often, in ms, other programs request it; -1 for never."""
         self._work = work
         self._interval_ms = interval_ms
         self._clock = clock
@@ -45,14 +45,14 @@ class OwnTimer:
         self._stands_back = interval_ms >= 0
 
     def note_request(self) -> None:
-        """Notes that the work has been requested from outside."""
+        """Takes note that another program has requested the work now."""
         self._last_request_ms = self._clock.monotonic_ms()
         if self._interval_ms >= 0 and not self._stands_back:
             self._stands_back = True
             logger.info("%s is requested from outside again; the broker's own timer stands back", self._work)
 
     def is_own_turn(self) -> bool:
-        """Returns whether the broker's own timer does the work now."""
+        """Returns whether the broker does the work by itself now; logs when this has changed."""
         is_own = is_own_turn(
             last_request_ms=self._last_request_ms, interval_ms=self._interval_ms, now_ms=self._clock.monotonic_ms()
         )
@@ -69,9 +69,9 @@ class OwnTimer:
 
 
 class LogMaintenance:
-    """The maintenance of all logs that a broker has.
+    """Retention, compaction and verification of all logs that a broker has.
 
-    `topics` are those whose logs are looked after, None for all; a dry run reports on the same work and does not do it.
+    `topics` are those whose logs are treated, None for all; a dry run reports the same work and does not do it.
     """
 
     def __init__(  # noqa: PLR0917 -- the wiring of a broker, once
@@ -92,17 +92,17 @@ class LogMaintenance:
         self._timers = {work: OwnTimer(work, request_interval_ms, clock) for work in ("retention", "compaction")}
 
     def topics(self) -> Collection[str]:
-        """Returns the topics that have logs here."""
+        """Returns the names of the topics that have logs on this broker."""
         return {key.topic for key in self._logs.logs()}
 
     def note_request(self, work: Literal["retention", "compaction"]) -> None:
-        """Notes a request of this work for all logs, for which the broker's own timer stands back."""
+        """Takes note that another program has requested the work for all logs, so that the broker's timer pauses."""
         self._timers[work].note_request()
 
     async def apply_retention(
         self, topics: Collection[str] | None = None, *, dry_run: bool = False
     ) -> Sequence[RetentionReport]:
-        """Deletes what retention allows; returns a report per partition. Requests are handled between two logs."""
+        """Deletes the segments that retention allows; returns a report per partition. Requests run between two logs."""
         reports = []
         for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)
@@ -115,7 +115,7 @@ class LogMaintenance:
     async def compact(
         self, topics: Collection[str] | None = None, *, dry_run: bool = False, only_due: bool = False
     ) -> Sequence[CompactionReport]:
-        """Compacts every compacted log, or only those that are due, and returns a report per partition."""
+        """Compacts each log with compaction, or with `only_due` those that need it; returns a report per partition."""
         work = self._cleaner.plan if dry_run else self._cleaner.run
         started_s = self._clock.monotonic_s()
         reports = await asyncio.to_thread(work, topics, force=not only_due)
@@ -127,7 +127,7 @@ class LogMaintenance:
         return reports
 
     async def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Sequence[VerifyReport]:
-        """Checks every byte of the topics' logs, and returns a report of findings for each partition."""
+        """Checks every byte of the topics' logs, and returns a report of the damage for each partition."""
         return await asyncio.to_thread(self._logs.verify, topics, dry_run=dry_run)
 
     async def apply_retention_unrequested(self) -> None:
@@ -136,10 +136,10 @@ class LogMaintenance:
             await self.apply_retention()
 
     async def compact_unrequested(self) -> None:
-        """Compacts the logs that are due, unless other programs request that."""
+        """Compacts the logs that need it, unless other programs request that."""
         if self._timers["compaction"].is_own_turn():
             await self.compact(only_due=True)
 
     async def checkpoint_high_watermarks(self, data_dir: DataDir | None = None) -> None:
-        """Writes the file of high watermarks in a data directory; in all of them where it is None."""
+        """Writes the high watermarks of a data directory's logs to its checkpoint file; of all directories for None."""
         await asyncio.to_thread(self._logs.checkpoint_high_watermarks, self._replicas.high_watermarks(), data_dir)

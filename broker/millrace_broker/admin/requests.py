@@ -50,7 +50,7 @@ PARTITION_FIELDS = ("leader", "leader_epoch", "replicas")
 
 
 def parse_body(body: bytes) -> object:
-    """Returns the value of a JSON body. Raises InvalidRequestError where it is no JSON."""
+    """Returns the value of a JSON request body. Raises InvalidRequestError where the bytes are no JSON."""
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -65,11 +65,11 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
-    """What a request for maintenance asks for.
+    """A request for maintenance of logs.
 
     Attributes:
         topics: Names and patterns of topics; none for all topics.
-        dry_run: Whether the answer tells what would be done, and nothing is changed.
+        dry_run: Whether the response tells what would be done, and nothing is changed.
         only_due: Whether compaction leaves out logs that their own settings do not ask to compact yet.
     """
 
@@ -79,14 +79,14 @@ class MaintenanceRequest:
 
     @property
     def does_everything(self) -> bool:
-        """Whether it is for all topics and no dry run, so that the broker's own timer has nothing left to do."""
+        """Returns whether the request is for all topics and no dry run, so that the broker's own timer may pause."""
         return not self.topics and not self.dry_run
 
 
 def read_request(action: Action, query: Iterable[tuple[str, str]], body: bytes) -> MaintenanceRequest:
     """Returns the maintenance request in a URL's query and a JSON body, either of which may be empty.
 
-    Raises InvalidRequestError, which names the field.
+    Raises InvalidRequestError, which names the field that is wrong.
     """
     given = _body_fields(body)
     for name, text in query:
@@ -106,7 +106,7 @@ def read_request(action: Action, query: Iterable[tuple[str, str]], body: bytes) 
 def selected_topics(wanted: Sequence[str], known: Collection[str]) -> frozenset[str] | None:
     """Returns the known topics that names and patterns match; None, which means all topics, if `wanted` is empty.
 
-    A pattern may stand for no topic. Raises UnknownTopicError, which has the names that no topic has.
+    A pattern may match no topic. Raises UnknownTopicError for names that no topic has.
     """
     if not wanted:
         return None
@@ -140,14 +140,14 @@ def _truth(name: str, value: object) -> bool:
 
 
 class AdoptionRequest(NamedTuple):
-    """The topic to make of stray logs, of whose replicas only leaders are in sync, and the first free producer id."""
+    """The topic to make of stray logs, with only the leaders in sync, and the first producer id that may be given."""
 
     topic: TopicInfo
     first_free_producer_id: int
 
 
 def read_adoption(body: bytes) -> AdoptionRequest:
-    """Returns the topic and producer id in a body of POST /strays/adopt. Raises InvalidRequestError."""
+    """Returns the topic and the producer id in the JSON body of POST /strays/adopt. Raises InvalidRequestError."""
     fields = _fields(body, ADOPTION_FIELDS, optional={CONFIG: {}})
     topic = TopicInfo(
         _text("topic", fields["topic"]),
@@ -159,7 +159,7 @@ def read_adoption(body: bytes) -> AdoptionRequest:
 
 
 def read_first_free_producer_id(body: bytes) -> int:
-    """Returns the number in a body of POST /strays/producer-ids. Raises InvalidRequestError."""
+    """Returns `first_free_producer_id` of POST /strays/producer-ids. Raises InvalidRequestError for any other body."""
     return _number(FIRST_FREE, _fields(body, (FIRST_FREE,))[FIRST_FREE], MAX_PRODUCER_ID)
 
 

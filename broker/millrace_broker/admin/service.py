@@ -40,7 +40,7 @@ KEY_BYTES = 32
 
 
 class Served(NamedTuple):
-    """The parts of a started broker that the endpoint tells of; `listeners` has the bound address of each, by name."""
+    """The parts of a started broker that the endpoint reports on; `listeners` has their bound addresses by name."""
 
     maintenance: LogMaintenance
     strays: StrayRequests
@@ -55,9 +55,9 @@ class Served(NamedTuple):
 
 
 class AdminService:
-    """The admin endpoint of a broker, from the first time it listens until the broker stops.
+    """The admin endpoint of a broker, from when it begins to listen until the broker stops.
 
-    `health` may wait for a disk, so a worker thread calls it; `state` is told beside it.
+    `health` may wait for a disk, so a worker thread calls it; `state` returns more JSON fields of the health responses.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class AdminService:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the endpoint has begun to listen."""
+        """Returns whether the endpoint has begun to listen."""
         return self._endpoint is not None
 
     async def listen(self) -> None:
-        """Opens the endpoint, which tells of the broker's health from now on.
+        """Opens the endpoint, which reports the broker's health from now on.
 
-        Raises what `AdminEndpoint.start` raises; raises InvalidConfigError where it needs the property `admin.token`,
-        or where the file of its token has none.
+        Raises SetupError where the address can't be bound, InvalidConfigError where the property `admin.token` is
+        needed or the file of the token has none.
         """
         self._guard = await asyncio.to_thread(self._new_guard)
         self._endpoint = await asyncio.to_thread(self._new_endpoint)
@@ -101,7 +101,7 @@ class AdminService:
         logger.info("admin endpoint at %s://%s", "http" if context is None else "https", self._address)
 
     async def serve(self, served: Served) -> None:
-        """Serves metrics, maintenance, stray logs and the console, too; writes the address to its file."""
+        """Begins to serve metrics, maintenance, stray logs and the console; writes the endpoint's address to a file."""
         assert self._endpoint is not None
         collectors = await asyncio.to_thread(_collectors, served, self._clock)
         self._endpoint.serve(served.maintenance, served.strays, collectors, self._console_gateway(served))
@@ -112,7 +112,7 @@ class AdminService:
             logger.warning("%s is not written: %s", self._address_file, error)
 
     def remove_address(self) -> None:
-        """Removes the file with the address, also one left by a broker that was killed."""
+        """Removes the file with the endpoint's address, also one left by a broker that was killed."""
         if self._fs.exists(self._address_file):
             self._fs.unlink(self._address_file)
 
@@ -152,7 +152,7 @@ class AdminService:
 
 
 def _context(properties: Mapping[str, str] | None) -> SSLContext | None:
-    """Returns the endpoint's SSL context; None without TLS, so that no module of TLS is loaded."""
+    """Returns the endpoint's SSL context; None without TLS, whose modules are then not imported."""
     if properties is None:
         return None
     from millrace.security.tls import server_context  # noqa: PLC0415

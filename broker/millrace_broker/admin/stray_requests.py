@@ -39,7 +39,7 @@ from millrace_broker.storage import Log, LogManager, TopicPartition
 
 
 class StrayLog(NamedTuple):
-    """A log that the cluster's metadata does not assign to its broker, and why (`reason`).
+    """A log on this broker's disk that the cluster's metadata does not assign to the broker, and why (`reason`).
 
     Attributes:
         topic_id: The id of the topic that the log belongs to; None where none was written.
@@ -61,7 +61,7 @@ class StrayLog(NamedTuple):
 
 
 class OfflineLog(NamedTuple):
-    """A stray log in a data directory that is offline."""
+    """A log in an offline data directory that the cluster's metadata does not assign to this broker."""
 
     topic_partition: TopicPartition
     directory: str
@@ -70,7 +70,7 @@ class OfflineLog(NamedTuple):
 def stray_logs(
     logs: LogManager, image: MetadataImage, broker_id: int, topics: Collection[str] | None
 ) -> list[StrayLog]:
-    """Returns the stray logs of a broker, in online data directories; of `topics` alone unless it is None."""
+    """Returns the stray logs in data directories that are online: of `topics`, or of all topics for None."""
     return [
         _described(key, log, logs.topic_id(key), reason)
         for key, log in sorted(logs.logs().items())
@@ -83,7 +83,7 @@ def stray_logs(
 def offline_logs(
     logs: LogManager, image: MetadataImage, broker_id: int, topics: Collection[str] | None
 ) -> list[OfflineLog]:
-    """Returns the stray logs in data directories that are offline, as far as they are known."""
+    """Returns the stray logs in data directories that are offline, as far as the broker remembers them."""
     return [
         one
         for one in sorted({*_unopened(logs), *_failed(logs)})
@@ -95,7 +95,7 @@ def offline_logs(
 def stray_reason(
     image: MetadataImage, broker_id: int, topic_partition: TopicPartition, topic_id: UUID | None
 ) -> str | None:
-    """Returns why a log is stray; None where it is a replica, or the image does not say yet who has the partition."""
+    """Returns why a log is stray; None where it is a replica, or the metadata does not yet tell the replicas."""
     topic = image.topics.get(topic_partition.topic)
     if topic is None:
         return "no such topic"
@@ -138,22 +138,22 @@ TOPIC = "topic"
 
 
 class Response(NamedTuple):
-    """The response of the endpoint: the HTTP status, and the fields of the JSON object in its body."""
+    """A response of the admin endpoint: the HTTP status, and the fields of the JSON object in its body."""
 
     status: int
     fields: Mapping[str, object]
 
 
 class StrayRequests:
-    """Answers the requests to one broker about stray logs.
+    """Answers the requests to one broker about stray logs, which the cluster's metadata does not assign to it.
 
     Args:
         broker_id: The id of this broker.
-        logs: Has the stray logs among its logs.
+        logs: Has all logs, the stray ones among them.
         metadata: Says which logs are replicas.
         topics: Adds a topic to the metadata.
         producer_ids: Gives this broker's producer ids.
-        internal_topics: Those that this broker creates itself.
+        internal_topics: The coordinators' topics, which this broker creates itself.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class StrayRequests:
         self._internal_topics = internal_topics
 
     async def describe(self, query: Mapping[str, str]) -> Response:
-        """Responds with the stray logs, of the query's topic or of all, and what the broker knows of the cluster."""
+        """Responds with the stray logs of the query's topic, or of all topics, and the cluster's brokers and topics."""
         unknown = sorted(query.keys() - {TOPIC})
         if unknown:
             return Response(400, {"error": f"{unknown[0]}: unknown field, expected {TOPIC}"})
@@ -197,7 +197,7 @@ class StrayRequests:
         )
 
     async def adopt(self, body: bytes) -> Response:
-        """Adds the topic that the JSON body describes, and responds once all its partitions have leaders."""
+        """Adds the topic that the JSON body describes; responds once all its partitions have leaders."""
 
         async def work() -> Mapping[str, object]:
             wanted = read_adoption(body)
@@ -213,7 +213,7 @@ class StrayRequests:
         return await _response(work)
 
     async def skip_producer_ids(self, body: bytes) -> Response:
-        """Has this broker give no producer id below the number in the body, and responds with the number."""
+        """Makes this broker give no producer id below the number in the JSON body; responds with the number."""
 
         async def work() -> Mapping[str, object]:
             first = read_first_free_producer_id(body)
@@ -224,7 +224,7 @@ class StrayRequests:
 
 
 async def _response(work: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
-    """Responds with the fields that `work` returns, or with the status and the sentence of its error."""
+    """Responds with 200 and the fields that `work` returns, or with the HTTP status and the sentence of its error."""
     try:
         return Response(200, await work())
     except MillraceError as error:

@@ -20,8 +20,8 @@ REFUSAL_LASTS_MS = 30_000  # by then producers have tried again
 class Vitals:
     """Gathers the facts by which `health` judges; the broker sets the attributes as it starts and stops.
 
-    `shards` are the coordinators'. A refused append counts for REFUSAL_LASTS_MS, because only the next append shows
-    whether the disk has room again.
+    `shards` are the coordinators' partitions. A disk that refuses an append counts as full for REFUSAL_LASTS_MS,
+    because only the next append shows whether it has room again.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock, largest_batch_bytes: Callable[[], int]) -> None:
@@ -66,7 +66,7 @@ class Vitals:
 
 
 def _bytes_of_disk(path: str) -> tuple[int | None, int | None]:
-    """Returns the free and the total bytes of a path's disk; None for both if the operating system does not tell."""
+    """Returns the free and the total bytes of the disk of `path`; (None, None) if the system does not tell."""
     try:
         usage = shutil.disk_usage(path if os.path.exists(path) else os.path.dirname(path))
     except OSError:

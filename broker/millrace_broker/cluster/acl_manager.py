@@ -22,14 +22,14 @@ CHANGE_TIMEOUT_S = 15.0
 
 
 class Deleted(NamedTuple):
-    """A binding that a filter has found, and the error where it could not be deleted."""
+    """An ACL entry that a filter has matched, and the error if it could not be deleted, else None."""
 
     binding: AclBinding
     error: MillraceError | None
 
 
 class AclManager:
-    """Changes the access control lists of a cluster, one request after the other."""
+    """Finds, adds and deletes the access control entries of a cluster; changes are made one request after the other."""
 
     def __init__(self, store: MetadataStore, metadata: MetadataCache) -> None:
         self._store = store
@@ -37,11 +37,11 @@ class AclManager:
         self._changing = asyncio.Lock()
 
     def find(self, wanted: AclFilter) -> list[AclBinding]:
-        """Returns the bindings that a filter finds, those of one resource together."""
+        """Returns the entries that a filter matches, sorted so that those of one resource are together."""
         return list(wanted.found(self._metadata.image.acls))
 
     async def create(self, bindings: Iterable[AclBinding]) -> dict[AclBinding, MillraceError]:
-        """Adds bindings, and returns those that could not be added, each with its error."""
+        """Adds entries to the access control lists; returns those that could not be added, each with its error."""
         failed: dict[AclBinding, MillraceError] = {}
         async with self._changing:
             for pattern, some in groupby(sorted(bindings), lambda one: one.pattern):
@@ -54,7 +54,7 @@ class AclManager:
         return failed
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
-        """Deletes the bindings that filters match, and returns them by filter, each under the first one only."""
+        """Deletes the entries that the filters match; returns them by filter, each only under the first to match it."""
         deleted: list[list[Deleted]] = [[] for _ in filters]
         async with self._changing:
             for pattern in self._patterns(filters):
@@ -70,7 +70,7 @@ class AclManager:
         return deleted
 
     def _patterns(self, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
-        """Returns the resources that filters find or name; a named one may be missing in the metadata image yet."""
+        """Returns the resources that filters match or name; a named one may be missing in the metadata image yet."""
         named = {pattern for one in filters for pattern in one.named_resources()}
         known = {
             pattern for pattern in self._metadata.image.acls if any(one.finds_resource(pattern) for one in filters)
@@ -89,9 +89,10 @@ class AclManager:
 
 
 class _Removal:
-    """A change that removes the entries of a resource that filters match; `found` has each one's first filter (index).
+    """A function that returns a resource's entries without those that the filters match; `found` has these.
 
-    It is called again where another broker was faster, and then finds what is there now.
+    `found` maps each to the index of the first filter that matches it. The function is called again, with the newest
+    entries, where another broker has changed them meanwhile.
     """
 
     def __init__(self, filters: Sequence[AclFilter], pattern: ResourcePattern) -> None:

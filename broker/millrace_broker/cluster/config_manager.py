@@ -71,7 +71,7 @@ GROUP_KEYS: Mapping[str, ConfigKey] = {
 
 
 def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEntry]:
-    """Returns an entry for every property of a group: with its own value or, where it has none, the broker's."""
+    """Returns an entry for each property of a group, whose value in `own` replaces the broker's (`config`)."""
     defaults = {
         "consumer.session.timeout.ms": config.group_consumer_session_timeout_ms,
         "consumer.heartbeat.interval.ms": config.group_consumer_heartbeat_interval_ms,
@@ -85,13 +85,13 @@ def group_entries(own: Properties, config: ConsumerGroupConfig) -> list[ConfigEn
 
 
 def check_group_name(name: str) -> None:
-    """Raises InvalidRequestError where a group of this name can't have a configuration."""
+    """Raises InvalidRequestError where the name can't be that of a node in ZooKeeper, which keeps the configuration."""
     if not paths.is_name(name):
         raise InvalidRequestError(f"group name {name!r} is invalid: it must be the name of a node of ZooKeeper")
 
 
 def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
-    """Raises InvalidConfigError for a property that a group may not have, or a value that does not fit."""
+    """Raises InvalidConfigError for a property that a group may not have, a bad value, or one out of bounds."""
     unknown = next((name for name in own if name not in GROUP_KEYS), None)
     if unknown is not None:
         raise InvalidConfigError(f"Unknown group config name: {unknown}")
@@ -100,7 +100,7 @@ def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
 
 
 def logger_entries(levels: LoggerLevels) -> list[ConfigEntry]:
-    """Returns the level of each logger, as an entry of DescribeConfigs."""
+    """Returns an entry of DescribeConfigs for each logger, with its level."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER
     return [
         ConfigEntry(ConfigKey(name=name, default=level, doc=DOC, is_dynamic=True), level, source, ())
@@ -109,10 +109,10 @@ def logger_entries(levels: LoggerLevels) -> list[ConfigEntry]:
 
 
 def change_loggers(levels: LoggerLevels, operations: Iterable[Operation], *, validate_only: bool) -> None:
-    """Sets and removes the levels of loggers, all of them or none.
+    """Sets and removes the levels of loggers, all of them or none; with `validate_only` only checks the operations.
 
-    Raises InvalidConfigError for a logger or a level that does not exist, InvalidRequestError for an operation on lists
-    and where the level of the root logger would be removed.
+    Raises InvalidConfigError for an unknown logger or level, InvalidRequestError for operations on lists and for one
+    that removes the level of the root logger.
     """
     changes: dict[str, str | None] = {}
     for name, number, value in operations:
@@ -125,7 +125,10 @@ def change_loggers(levels: LoggerLevels, operations: Iterable[Operation], *, val
 
 
 def layers_of(image: MetadataImage, broker_id: int, static: Properties) -> BrokerLayers:
-    """Returns a broker's layers of configuration; live properties that it does not know are logged and left out."""
+    """Returns a broker's properties in layers: `static` of its start, and those that the cluster keeps for brokers.
+
+    Of the latter, those that this broker does not know are logged and left out.
+    """
     layers = []
     for entity in (ALL_BROKERS, str(broker_id)):
         known, wrong = split_known(image.broker_configs.get(entity, {}))
@@ -136,7 +139,7 @@ def layers_of(image: MetadataImage, broker_id: int, static: Properties) -> Broke
 
 
 def check_stored_restrictions(image: MetadataImage, broker_id: int) -> None:
-    """Raises InvalidConfigError where the cluster has stored a restriction that this broker would not enforce."""
+    """Raises InvalidConfigError where the cluster keeps a property of brokers that this broker would not enforce."""
     for entity in (ALL_BROKERS, str(broker_id)):
         for name, text in image.broker_configs.get(entity, {}).items():
             try:
@@ -147,7 +150,7 @@ def check_stored_restrictions(image: MetadataImage, broker_id: int) -> None:
 
 
 class ConfigManager:
-    """Describes and changes the configuration of all topics and groups, and of this broker in its layers."""
+    """Describes and changes the configurations of topics, of groups, of client quotas, and of this broker."""
 
     def __init__(self, broker_id: int, layers: BrokerLayers, store: MetadataStore, metadata: MetadataCache) -> None:
         self._broker_id = broker_id
@@ -161,11 +164,11 @@ class ConfigManager:
 
     @property
     def layers(self) -> BrokerLayers:
-        """This broker's layers of configuration, whose values hold where a topic has none."""
+        """Returns this broker's properties, in layers; they hold where a topic has none of its own."""
         return self._layers
 
     def set_layers(self, layers: BrokerLayers) -> None:
-        """Replaces the layers of configuration, and forgets the topics' entries that were made of the old ones."""
+        """Replaces this broker's properties, and drops the cached entries of topics that were made of the old ones."""
         self._layers = layers
         effective = layers.effective()
         self.connection_limits = ConnectionLimits.from_properties(effective)
@@ -173,14 +176,11 @@ class ConfigManager:
         self._entries_of: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = {}
 
     def check_topic_config(self, config: Properties) -> None:
-        """Raises InvalidConfigError for a property that a topic may not have, or a value that does not fit."""
+        """Raises InvalidConfigError for a property that a topic may not have, a bad value, or two that conflict."""
         check_topic_config(self.layers, config)
 
     def topic_entries(self, config: Properties) -> list[ConfigEntry]:
-        """Returns an entry for every property of a topic whose own configuration is `config`.
-
-        Most topics have one of a few configurations, so the entries are kept for the next of them.
-        """
+        """Returns an entry for every property of a topic whose own properties are `config`; the result is cached."""
         key = tuple(sorted(config.items()))
         if key not in self._entries_of:
             if len(self._entries_of) >= KEPT_CONFIGURATIONS:
@@ -189,11 +189,11 @@ class ConfigManager:
         return self._entries_of[key]
 
     def describe_topic(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of a topic. Raises InvalidTopicError or UnknownTopicError."""
+        """Returns an entry for every property of a topic. Raises InvalidTopicError or UnknownTopicError."""
         return self.topic_entries(self._topic_config(name))
 
     def describe_broker(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of this broker, by its id or, for the empty name, the live ones of all brokers.
+        """Returns an entry for every property of this broker (`name` is its id), or "" for those set for all brokers.
 
         Raises InvalidRequestError for the id of another broker.
         """
@@ -201,7 +201,7 @@ class ConfigManager:
         return list(cluster_entries(self.layers) if entity == ALL_BROKERS else broker_entries(self.layers))
 
     async def alter_topic(self, name: str, alter: Alter, *, validate_only: bool) -> None:
-        """Sets a topic's own configuration to what `alter` returns; other properties get the broker's value."""
+        """Replaces a topic's own properties by what `alter` returns for them; `validate_only` only checks these."""
         async with self._changing:
             config = alter(self._topic_config(_named(name)), TOPIC_CONFIG.keys)
             self.check_topic_config(config)
@@ -210,7 +210,7 @@ class ConfigManager:
                 await self._until(lambda image: name not in image.topics or image.topics[name].config == config, name)
 
     async def alter_broker(self, name: str, alter: Alter, *, validate_only: bool) -> None:
-        """Sets the live configuration of this broker or, by the empty name, of all to what `alter` returns."""
+        """Replaces the live properties of this broker, or for the name "" of all, by what `alter` returns for them."""
         entity = self._entity(name)
         async with self._changing:
             kept = self._metadata.image.broker_configs.get(entity, {})
@@ -221,22 +221,26 @@ class ConfigManager:
                 await self._until(lambda image: image.broker_configs.get(entity) == config, f"broker {entity}")
 
     def describe_loggers(self, name: str) -> list[ConfigEntry]:
-        """Returns the level of each logger of this broker. Raises InvalidRequestError for another broker's id."""
+        """Returns an entry with the level of each logger. Raises InvalidRequestError for another broker's id."""
         self._check_is_this_broker(name)
         return logger_entries(self._loggers)
 
     def change_loggers(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """Sets and removes levels of this broker's loggers, which hold until the broker stops."""
+        """Sets and removes levels of this broker's loggers, until it stops.
+
+        Raises InvalidRequestError for another broker's id or an operation on lists, InvalidConfigError for an unknown
+        logger or level.
+        """
         self._check_is_this_broker(name)
         change_loggers(self._loggers, operations, validate_only=validate_only)
 
     def describe_group(self, name: str) -> list[ConfigEntry]:
-        """Returns every property of a group, whether the group exists or not. Raises InvalidRequestError."""
+        """Returns an entry for every property of a group, existing or not. Raises InvalidRequestError for a bad id."""
         check_group_name(name)
         return group_entries(self._metadata.image.group_configs.get(name, {}), self._consumer_groups)
 
     async def alter_group(self, name: str, alter: Alter, *, validate_only: bool) -> None:
-        """Sets a group's own configuration to what `alter` returns for the one before."""
+        """Replaces a group's own properties by what `alter` returns for them; `validate_only` only checks these."""
         check_group_name(name)
         async with self._changing:
             config = alter(self._metadata.image.group_configs.get(name, {}), GROUP_KEYS)
@@ -248,9 +252,9 @@ class ConfigManager:
     async def change_client(
         self, entity: str, change: Callable[[Properties], Properties], *, validate_only: bool
     ) -> None:
-        """Gives a user, client or address the properties that `change` returns for those that it has.
+        """Replaces the properties of a user, a client or an address by what `change` returns for them.
 
-        `entity` is its key in `MetadataImage.client_configs`.
+        `entity` is the key in `MetadataImage.client_configs`; with `validate_only` nothing is replaced.
         """
         async with self._changing:
             config = change(self._metadata.image.client_configs.get(entity, {}))

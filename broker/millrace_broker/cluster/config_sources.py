@@ -68,7 +68,7 @@ _UNITS = {synonym.name: synonyms for synonyms in BROKER_SYNONYMS.values() for sy
 
 
 class OperationType(IntEnum):
-    """The numbers by which the protocol says what an operation does to a configuration (KIP-339)."""
+    """The protocol's numbers for what IncrementalAlterConfigs does to a property (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -77,7 +77,7 @@ class OperationType(IntEnum):
 
 
 class Operation(NamedTuple):
-    """An operation on one property; `type` is the protocol's number."""
+    """A change of one property; `type` is a number of `OperationType`, or one that must be refused."""
 
     name: str
     type: int
@@ -87,10 +87,10 @@ class Operation(NamedTuple):
 def apply_operations(
     properties: Mapping[str, str], keys: Mapping[str, ConfigKey], operations: Iterable[Operation]
 ) -> dict[str, str]:
-    """Returns the configuration with the operations applied; names and values of the result are not checked.
+    """Returns the properties after the operations; names and values of the result are not checked.
 
-    Raises InvalidRequestError for an unknown operation or a missing value, InvalidConfigError where an operation on
-    lists names a property that is not a list.
+    `keys` declares the properties. Raises InvalidRequestError for an unknown operation or a missing value,
+    InvalidConfigError where a list operation names a property that is not a list.
     """
     changed = dict(properties)
     for name, number, value in operations:
@@ -136,10 +136,7 @@ def _elements(text: str) -> list[str]:
 
 @cache
 def broker_key(name: str) -> ConfigKey | None:
-    """Returns the declaration of a broker's property, also of one that is given for one listener alone.
-
-    None for a property that the broker does not know.
-    """
+    """Returns the declaration of a broker's property, also of `listener.name.NAME.PROPERTY`; None if it is unknown."""
     own = override(name)
     if own is None:
         return BROKER_KEYS.get(name)
@@ -147,14 +144,14 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 def known_key(name: str) -> ConfigKey:
-    """Returns the declaration of a broker's property that exists, as has been checked before."""
+    """Returns the declaration of a broker's property, which must exist."""
     key = broker_key(name)
     assert key is not None, "checked before"
     return key
 
 
 class ConfigSource(IntEnum):
-    """The numbers by which the protocol says where a configuration's value comes from (KIP-226)."""
+    """The protocol's numbers for where a property's value comes from (KIP-226)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -166,7 +163,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """The value of a property in one layer; None for a secret."""
+    """One of the values of a property, which may have another name, and its source; the value of a secret is None."""
 
     name: str
     value: str | None
@@ -175,7 +172,7 @@ class ConfigSynonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One property as DescribeConfigs tells it."""
+    """A property as DescribeConfigs responds it: declaration, value, source, and the values that others hide."""
 
     key: ConfigKey
     value: str | None
@@ -185,15 +182,15 @@ class ConfigEntry:
 
     @property
     def type(self) -> ConfigType:
-        """The type of the property's value."""
+        """Returns the type of the property's value."""
         return self.key.type
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The layers of a broker's properties: those at its start, the live ones of all brokers, its own live ones.
+    """A broker's properties in layers: those of its start, the live ones of all brokers, and its own live ones.
 
-    The live layers have only properties that are known, with a value that fits.
+    A later layer replaces values of an earlier one. Live layers have only known properties, with values that fit.
     """
 
     static: Properties = field(default_factory=dict)
@@ -201,7 +198,7 @@ class BrokerLayers:
     broker: Properties = field(default_factory=dict)
 
     def effective(self) -> dict[str, str]:
-        """Returns the properties that hold; a live one replaces the same property of the start, also in other units."""
+        """Returns the properties that hold, of all layers; a live one replaces the same property in other units."""
         properties = dict(self.static)
         for layer in (self.cluster, self.broker):
             for name, value in layer.items():
@@ -211,7 +208,7 @@ class BrokerLayers:
         return properties
 
     def log_defaults(self) -> dict[str, str]:
-        """Returns the effective properties of logs, which hold where a topic has none of its own."""
+        """Returns those effective properties that are defaults of topics' logs, by the broker's names."""
         return LOG_CONFIG.known(self.effective())
 
     def broker_config(self) -> BrokerConfig:
@@ -223,7 +220,7 @@ class BrokerLayers:
         return TransactionConfig.from_properties(self.effective())
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Returns a broker's property in all layers and all units (hours, ms), the value that holds first."""
+        """Returns the values of a broker's property in all layers and units (hours, ms); the first one holds."""
         own = override(name)
         names = [one.name for one in _UNITS.get(name, ())] or ([name] if own is None else [name, own.name])
         said = [one for source, layer in self._layers() for one in _said(layer, source, names)]
@@ -244,7 +241,7 @@ class BrokerLayers:
 
 
 def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Yields an entry for every property of a topic with the own configuration `topic`, but for unknown ones."""
+    """Yields an entry for every known property of a topic, whose own properties are `topic`."""
     known = TOPIC_CONFIG.known(topic)
     config = LogConfig.from_properties(layers.log_defaults(), known)
     for key in TOPIC_CONFIG.keys.values():
@@ -257,7 +254,7 @@ def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEnt
 
 
 def broker_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Yields an entry for every property of a broker, also for those that it has for one listener alone."""
+    """Yields an entry for every property of a broker, also for those that are given for one listener."""
     effective = layers.effective()
     of_listeners = (key for name in effective if override(name) is not None and (key := broker_key(name)) is not None)
     for key in (*BROKER_KEYS.values(), *of_listeners):
@@ -276,7 +273,7 @@ def cluster_entries(layers: BrokerLayers) -> Iterator[ConfigEntry]:
 
 
 def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
-    """Returns the properties that may be live and have a value that fits, and what is wrong with each of the others."""
+    """Returns the properties that a broker may have live, and for each of the others a sentence on what is wrong."""
     known, wrong = {}, []
     for name, text in properties.items():
         try:
@@ -289,7 +286,7 @@ def split_known(properties: Properties) -> tuple[dict[str, str], list[str]]:
 
 
 def check_live(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a broker's property that is unknown, has a bad value, or is fixed at the start."""
+    """Raises InvalidConfigError for a broker's property that is unknown, has a bad value, or can't be changed live."""
     check_unrestricted(name, text)
     key = broker_key(name)
     if key is None:
@@ -310,7 +307,7 @@ def check_live(name: str, text: str) -> None:
 
 
 def check_keeps_no_secret(name: str) -> None:
-    """Raises InvalidConfigError for a live property whose value is a secret: the cluster keeps none of brokers."""
+    """Raises InvalidConfigError for a live property whose value is a secret, as the cluster does not keep these."""
     own = override(name)
     key = BROKER_KEYS.get(name if own is None else own.name)
     is_refused_otherwise = own is None and name in SECURING
@@ -319,7 +316,7 @@ def check_keeps_no_secret(name: str) -> None:
 
 
 def is_of_one_broker(name: str) -> bool:
-    """Returns whether a live property may differ from broker to broker, and so is given for each of them."""
+    """Returns whether a live property is set for each broker by its id, and can't be set for all brokers at once."""
     own = override(name)
     if own is not None:
         return own.secures
@@ -328,7 +325,7 @@ def is_of_one_broker(name: str) -> bool:
 
 
 def check_topic_config(layers: BrokerLayers, topic: Properties) -> None:
-    """Raises InvalidConfigError for an unknown topic property, a bad value, and two that don't go together."""
+    """Raises InvalidConfigError for an unknown topic property, a bad value, or two values that conflict."""
     unknown = next((name for name in topic if name not in TOPIC_CONFIG.keys), None)
     if unknown is not None:
         raise InvalidConfigError(f"Unknown topic config name: {unknown}")

@@ -24,7 +24,7 @@ KEYS_REMEMBERED = 16_384
 
 
 class CoordinatorTopic:
-    """An internal topic of coordinators; `partitions`, `replication_factor` and `config` are those of its creation.
+    """An internal topic that keeps coordinators' state; the attributes say how it is created.
 
     If it is made of stray logs (adopted), it gets the same `config`, and no fewer `partitions` unless the operator says
     so.
@@ -50,18 +50,18 @@ class CoordinatorTopic:
 
     @property
     def exists(self) -> bool:
-        """Whether the topic has been created."""
+        """Returns whether the topic has been created."""
         return self.name in self._metadata.image.topics
 
     def partition_of(self, key: str) -> int:
-        """Returns the partition of a group or transactional id, also while the topic is yet to be created."""
+        """Returns the partition for a group or transactional id, also before the topic is created."""
         topic = self._metadata.image.topics.get(self.name)
         return partition_of(key, self.partitions if topic is None else len(topic.partitions))
 
     def locate(self, key: str) -> BrokerInfo | None:
-        """Returns the broker that leads the partition of a group or transactional id; None if there is no topic.
+        """Returns the broker that coordinates a group or transactional id, the leader; None if there is no topic.
 
-        Raises CoordinatorNotAvailableError where no live broker leads it.
+        Raises CoordinatorNotAvailableError where no live broker leads its partition.
         """
         image = self._metadata.image
         topic = image.topics.get(self.name)
@@ -74,7 +74,7 @@ class CoordinatorTopic:
         return broker
 
     async def create(self, charge: Charge = uncharged) -> None:
-        """Creates the topic unless it exists, if `charge` allows it. Raises a TopicError if that is not possible."""
+        """Creates the topic unless it exists. Raises a TopicError where that fails, or a quota's error (`charge`)."""
         async with self._creation:
             if self.exists:
                 return
@@ -92,7 +92,7 @@ class CoordinatorTopic:
 
 @lru_cache(maxsize=KEYS_REMEMBERED)
 def partition_of(key: str, partitions: int) -> int:
-    """Returns the partition that Kafka chooses: |hash| modulo the partitions, by Java's `String.hashCode`."""
+    """Returns the partition that Kafka chooses for a key: |Java's `hashCode`| modulo the number of partitions."""
     value = java_hash(key)
     return 0 if value == -(1 << INT_BITS - 1) else abs(value) % partitions
 

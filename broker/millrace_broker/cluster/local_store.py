@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoredTopic(TypedDict):
-    """A topic in `metadata.json`."""
+    """A topic in the file `metadata.json`."""
 
     topic_id: str
     partitions: int
@@ -65,7 +65,7 @@ class StoredTopic(TypedDict):
 
 
 class Document(TypedDict):
-    """The content of `metadata.json`."""
+    """The content of the file `metadata.json`."""
 
     version: int
     cluster_id: str
@@ -78,7 +78,7 @@ class Document(TypedDict):
 
 
 class LocalStore:
-    """A `MetadataStore` of one broker; `named` says which cluster it makes where there is no file."""
+    """Keeps the metadata of a standalone broker in `metadata.json`; `named` gives the cluster's id for a new file."""
 
     def __init__(self, fs: FileSystem, directory: str, named: NamedCluster = UNNAMED) -> None:
         self._fs = fs
@@ -93,9 +93,10 @@ class LocalStore:
         self._on_change: OnChange = lambda _: None
 
     def start(self, on_change: OnChange) -> None:
-        """Reads `metadata.json`, or makes it where there is none.
+        """Reads `metadata.json`, or makes it where there is none; `on_change` is called with each new image.
 
-        Raises StorageError where it can't be read or written; raises what `NamedCluster` raises.
+        Raises StorageError where it can't be read or written, InvalidConfigError or InconsistentClusterIdError where
+        the cluster's id is not the expected one.
         """
         self._on_change = on_change
         try:
@@ -112,11 +113,11 @@ class LocalStore:
             raise StorageError(f"{self._path}: {error}") from error
 
     def new_broker_id(self, highest_told: int) -> int:  # noqa: ARG002 -- there is only one broker
-        """Returns the id that every standalone broker has by default."""
+        """Returns the id that every standalone broker gets, as it has no others to differ from."""
         return STANDALONE_ID
 
     def note_new_disks(self, broker_id: int) -> None:
-        """Does nothing: there is no other broker that could have the records which this one may lack."""
+        """Does nothing: a standalone broker has no other replicas from which lost records could come back."""
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Adds this broker, the only one, to the image, and calls `on_change`."""
@@ -125,7 +126,7 @@ class LocalStore:
             self._on_change(self.image())
 
     def image(self) -> MetadataImage:
-        """Returns the current image; a topic that has not changed is the same object as in the image before."""
+        """Returns the current image; a topic that has not changed is the same object as in the one before."""
         with self._lock:
             broker, document = self._broker, self._document
             leader = -1 if broker is None else broker.id
@@ -155,10 +156,7 @@ class LocalStore:
         self._add(topic, _stored(topic))
 
     def adopt_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic with its leader epochs, in one change of the file.
-
-        Raises TopicExistsError if its name is taken.
-        """
+        """Adds a topic with its leader epochs, in one write. Raises TopicExistsError if its name is taken."""
         self._add(topic, {**_stored(topic), "leader_epochs": [one.leader_epoch for one in topic.partitions]})
 
     def topic_id(self, name: str) -> UUID | None:
@@ -179,7 +177,7 @@ class LocalStore:
             self._replace_topics({other: fields for other, fields in self._topics.items() if other != name})
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Adds partitions behind those of a topic, durably. Raises InvalidPartitionsError if others come next."""
+        """Adds partitions to a topic, durably. Raises InvalidPartitionsError unless they follow its last one."""
         with self._lock:
             fields = self._known(name)
             if partitions[0].index != fields["partitions"]:
@@ -193,7 +191,7 @@ class LocalStore:
         return topic is not None and index < len(topic.partitions)
 
     def raise_leader_epochs(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Gives partitions newer leader epochs, all of them in one change of the file.
+        """Stores higher leader epochs of partitions, in one write of the file.
 
         Raises StorageError where the disk has no room: the epochs hold all the same, and the next change writes them.
         """
@@ -220,11 +218,11 @@ class LocalStore:
         self._set_config("group_configs", group_id, config)
 
     def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replaces the properties of a user, a client or an address, durably."""
+        """Replaces the properties of a user, a client or an address (`entity`, like `users/alice`), durably."""
         self._set_config("client_configs", entity, config)
 
     def change_acls(self, pattern: ResourcePattern, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
-        """Replaces the access control list of a resource by what `change` returns for it, durably."""
+        """Replaces the access control list of a resource by what `change` makes of it, durably."""
         with self._lock:
             before = self._acls
             after = change(before.get(pattern, frozenset()))
@@ -249,10 +247,7 @@ class LocalStore:
             self._replace(_with(self._document, "delegation_tokens", tokens))
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
-        """Reserves and returns the next block of producer ids.
-
-        Raises StorageError where the file can't be read or written.
-        """
+        """Reserves and returns the next block of producer ids, from `at_least` on. Raises StorageError."""
         path = os.path.join(self._directory, PRODUCER_IDS_FILE)
         try:
             with self._lock:
@@ -277,7 +272,7 @@ class LocalStore:
         _tokens(document)
 
     def _info(self, name: str, fields: StoredTopic, leader: int) -> tuple[StoredTopic, int, TopicInfo]:
-        """Returns a topic's fields, leader and value; the value is the known object where the topic has not changed."""
+        """Returns a topic's stored fields, its leader and its TopicInfo, as they were cached if they are unchanged."""
         known = self._infos.get(name)
         if known is not None and known[0] is fields and known[1] == leader:
             return known
@@ -297,13 +292,13 @@ class LocalStore:
         self._replace(_with(self._document, "topics", topics))
 
     def _set_config(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
-        """Replaces the properties of one entity in the document's field `kind`, such as `broker_configs`."""
+        """Replaces the properties of one entity in the file's field `kind`, such as `broker_configs`."""
         with self._lock:
             configs = {**cast("dict[str, dict[str, str]]", self._document.get(kind, {})), entity: dict(config)}
             self._replace(_with(self._document, kind, configs))
 
     def _replace(self, document: Document) -> None:
-        """Writes another document and calls `on_change`; on failure keeps the former one, and raises StorageError."""
+        """Writes another document to the file, and calls `on_change`; else keeps the former and raises StorageError."""
         before, self._document = self._document, document
         try:
             self._save()
@@ -322,12 +317,12 @@ def _new_document(cluster_id: str) -> Document:
 
 
 def _has_secrets(document: Document) -> bool:
-    """Returns whether a user has SCRAM credentials, by which a password can be guessed."""
+    """Returns whether any user has SCRAM credentials, by which passwords can be guessed: the file is private then."""
     return any(not SCRAM_HASHES.keys().isdisjoint(config) for config in document.get("client_configs", {}).values())
 
 
 def _with(document: Document, field: str, value: object) -> Document:
-    """Returns a document with another value of one field."""
+    """Returns a copy of the document with another value of one field."""
     return cast("Document", {**document, field: value})
 
 
@@ -355,7 +350,7 @@ def _stored(topic: TopicInfo) -> StoredTopic:
 
 
 def _with_epochs(fields: StoredTopic, raised: Mapping[int, int]) -> StoredTopic:
-    """Returns a topic's fields with newer epochs; the same object where none is newer."""
+    """Returns a topic's stored fields with raised leader epochs, by partition; the same object where none is higher."""
     epochs = _leader_epochs(fields)
     newer = [max(epoch, raised.get(index, epoch)) for index, epoch in enumerate(epochs)]
     return fields if newer == epochs else {**fields, "leader_epochs": newer}
@@ -375,7 +370,7 @@ def _topic_info(name: str, fields: StoredTopic, leader: int) -> TopicInfo:
 
 
 class LogHistory(NamedTuple):
-    """The newest leader epoch in a log, -1 where it has none, and whether the log is as its leader left it."""
+    """A log's newest leader epoch, -1 for none, and whether the log was closed cleanly and has lost nothing."""
 
     newest_epoch: int
     is_whole: bool
@@ -385,9 +380,9 @@ NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
 
 
 def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> bool:
-    """Raises and stores the leader epochs with which a broker starts to lead; returns whether they are stored.
+    """Stores higher leader epochs for partitions whose log needs them; returns False where the disk is full.
 
-    A full disk does not prevent the start, as each log then writes its epoch before it grows.
+    That does not prevent the broker's start: each log then writes its epoch before it grows.
     """
     raised = raised_leader_epochs(store.image(), broker_id, logs)
     if not raised:
@@ -403,13 +398,16 @@ def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> 
 
 
 def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
-    """Returns the leader epoch with which to lead a partition; `stored` is that of the cluster's metadata."""
+    """Returns the epoch in which to lead a partition: the newest known, one more unless the log is whole.
+
+    `stored` is the leader epoch in the cluster's metadata.
+    """
     known = max(stored, history.newest_epoch)
     return known if history.is_whole else known + 1
 
 
 def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
-    """Returns the new epochs of the partitions that this broker is about to lead and whose epochs must be raised."""
+    """Returns the new leader epochs of the broker's partitions where they must be higher than the image's."""
     raised: dict[TopicPartition, int] = {}
     for topic in image.topics.values():
         for one in topic.partitions:
@@ -423,7 +421,7 @@ def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager)
 
 
 def history_of(log: Log) -> LogHistory:
-    """Returns the newest leader epoch of a log that was just opened, and whether the log is whole."""
+    """Returns a just opened log's newest leader epoch, and whether it had been closed cleanly and lost nothing."""
     recovery = log.recovery
     is_whole = recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments
     return LogHistory(log.leader_epochs.newest_found, is_whole)

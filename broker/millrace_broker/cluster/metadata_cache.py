@@ -29,9 +29,9 @@ HasPartition = Callable[[str, int], bool]
 
 
 class MetadataCache:
-    """The current image, the names of its topics by id, and the requests that wait for another image.
+    """The current metadata image, the names of its topics by id, and the requests that wait for another image.
 
-    `topic_configs` are the newest configurations of topics, which logs take before clients are told of them.
+    `topic_configs` are the newest configurations of topics; logs take them before the image that clients see has them.
     `inter_broker_listener` is the name of the listener by which brokers reach each other.
     """
 
@@ -53,7 +53,7 @@ class MetadataCache:
         return self._names.get(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
-        """Returns what is known of a partition; None where the cluster has no such partition."""
+        """Returns a partition's leader, replicas and ISR; None where the cluster has no such partition."""
         return self.image.partition(*topic_partition)
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
@@ -62,18 +62,18 @@ class MetadataCache:
         return None if partition is None else partition.leader
 
     def address_of(self, broker_id: int) -> Address | None:
-        """Returns where other brokers reach a broker; None where it is not alive or has no listener for them."""
+        """Returns the address by which brokers reach a broker; None where it is not alive or has no such listener."""
         broker = self.image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._inter_broker_listener)
         return None if endpoint is None else endpoint.address
 
     async def until_brokers_are_known(self) -> None:
-        """Waits until the image has brokers, as the controller has told them, or for `BROKERS_TIMEOUT_S`."""
+        """Waits until the controller has told this broker of the live brokers, but at most for `BROKERS_TIMEOUT_S`."""
         with suppress(TimeoutError):
             await self.until(lambda image: bool(image.brokers), BROKERS_TIMEOUT_S)
 
     async def until(self, holds: Callable[[MetadataImage], bool], timeout_s: float) -> None:
-        """Waits for an image for which `holds` is true; raises TimeoutError after `timeout_s`."""
+        """Waits until `holds` is true for the current image; raises TimeoutError after `timeout_s`."""
         async with asyncio.timeout(timeout_s):
             while not holds(self.image):
                 event = asyncio.Event()
@@ -85,7 +85,7 @@ class MetadataCache:
 
 
 class DeletionLookup:
-    """Finds out whether partitions are deleted: those that the image lacks by `has_partition` of `MetadataStore`."""
+    """Finds out whether partitions are deleted: asks the metadata store about those that the image lacks."""
 
     def __init__(self, metadata: MetadataCache, has_partition: HasPartition) -> None:
         self._metadata = metadata
@@ -93,7 +93,7 @@ class DeletionLookup:
         self._asking: set[asyncio.Task[None]] = set()
 
     def ask(self, topic_partition: TopicPartition, then: Callable[[bool], None]) -> None:
-        """Calls `then` with True if a partition is surely deleted, else False; at once where the image has it."""
+        """Calls `then` with whether a partition is surely deleted: at once if the image has it, else once known."""
         if self._metadata.partition(topic_partition) is not None:
             then(False)
             return

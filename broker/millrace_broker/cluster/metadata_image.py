@@ -36,7 +36,7 @@ SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 
 
 class OfferedFeatures(NamedTuple):
-    """The level of each feature that the cluster offers to clients, and the epoch by which newer offers win."""
+    """The level of each feature that clients may use in the cluster, and an epoch: of two offers the higher counts."""
 
     levels: Mapping[str, int]
     epoch: int
@@ -47,14 +47,14 @@ ALL_FEATURES = OfferedFeatures(SUPPORTED, 0)
 
 
 class SupportedFeatures(NamedTuple):
-    """What one broker has registered: the newest level of each feature that it has, and the broker's epoch."""
+    """The newest level of each feature that a registered broker supports, and the broker's epoch."""
 
     levels: Mapping[str, int]
     broker_epoch: int
 
 
 def offered_features(brokers: Collection[SupportedFeatures]) -> OfferedFeatures:
-    """Returns the features that a cluster of these brokers offers; where there are none, all that this release has."""
+    """Returns the features that all these brokers support; without brokers, all of this release."""
     if not brokers:
         return ALL_FEATURES
     levels = {
@@ -67,7 +67,7 @@ def offered_features(brokers: Collection[SupportedFeatures]) -> OfferedFeatures:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A live broker, and where clients of each of its listeners reach it.
+    """A live broker, its rack, and the address of each of its listeners.
 
     `host` and `port` are those of its first endpoint, which is PLAINTEXT and the only one unless others are given.
     """
@@ -84,18 +84,18 @@ class BrokerInfo:
 
     @classmethod
     def of(cls, number: int, endpoints: Iterable[Endpoint], rack: str | None) -> BrokerInfo:
-        """Returns a broker with one endpoint or more."""
+        """Returns a broker with these endpoints, of which there is at least one."""
         first, *others = endpoints
         return cls(number, first.host, first.port, rack, (first, *others))
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Returns where clients of a listener reach the broker; None where it has no listener of this name."""
+        """Returns the broker's address on a listener; None where it has no listener of this name."""
         return next((one for one in self.endpoints if one.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: its leader, -1 for none, its replicas, and those of them that are in sync.
+    """One partition: its leader (-1 for none), its replicas, and the in-sync replicas.
 
     `offline_replicas` are those whose broker or data directory is gone, as far as the controller knows.
     """
@@ -109,7 +109,7 @@ class PartitionInfo:
 
 
 class TopicIdPartition(NamedTuple):
-    """One partition of the topic with this id; a former topic of the same name has another id."""
+    """A partition by its topic's id: a deleted topic and a later one of the same name have different ids."""
 
     topic_id: UUID
     partition: int
@@ -117,7 +117,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic; partitions in the order of their index."""
+    """One topic: its name, id, partitions in the order of their index, and own properties."""
 
     name: str
     topic_id: UUID
@@ -151,18 +151,18 @@ class MetadataImage:
     features: OfferedFeatures = ALL_FEATURES
 
     def partition(self, topic: str, index: int) -> PartitionInfo | None:
-        """Returns what is known of a partition; None where the cluster has no such partition."""
+        """Returns a partition's leader, replicas and ISR; None where the cluster has no such partition."""
         known = self.topics.get(topic)
         return known.partitions[index] if known is not None and 0 <= index < len(known.partitions) else None
 
 
 def offline_replicas(partition: PartitionInfo, image: MetadataImage) -> list[int]:
-    """Returns the replicas of a partition that can't be reached: on brokers, or in data directories, that are gone."""
+    """Returns the replicas of a partition whose broker is not alive, or whose data directory has failed."""
     return [one for one in partition.replicas if one not in image.brokers or one in partition.offline_replicas]
 
 
 def reachable(image: MetadataImage, listener: str) -> dict[int, Endpoint]:
-    """Returns where clients of a listener reach each live broker that has it, by the broker's id."""
+    """Returns, by broker id, the address on `listener` of each live broker that has this listener."""
     found = ((broker.id, broker.endpoint(listener)) for broker in image.brokers.values())
     return {number: endpoint for number, endpoint in found if endpoint is not None}
 

@@ -45,7 +45,7 @@ from millrace_broker.storage import TopicPartition
 
 
 class TopicUpdate(NamedTuple):
-    """The partitions of one topic that an UpdateMetadata request names."""
+    """One topic in an UpdateMetadata request, with those of its partitions that the request describes."""
 
     name: str
     topic_id: UUID
@@ -53,7 +53,7 @@ class TopicUpdate(NamedTuple):
 
 
 class MetadataUpdate(NamedTuple):
-    """One UpdateMetadata request, whatever its version."""
+    """The content of an UpdateMetadata request: the controller, the live brokers, and the changed topics."""
 
     controller_id: int
     brokers: Mapping[int, BrokerInfo]
@@ -61,7 +61,7 @@ class MetadataUpdate(NamedTuple):
 
 
 def updated_image(image: MetadataImage, update: MetadataUpdate) -> MetadataImage:
-    """Returns the image as it is after an update; a topic that has not changed is the same object in both."""
+    """Returns the image after an UpdateMetadata request; a topic that has not changed is the same object in both."""
     topics = dict(image.topics)
     for one in update.topics:
         partitions = _merged(topics.get(one.name), one)
@@ -75,7 +75,7 @@ def updated_image(image: MetadataImage, update: MetadataUpdate) -> MetadataImage
 
 
 def configured_image(image: MetadataImage, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-    """Returns the image with these configurations of topics; a topic whose own has not changed is the same object."""
+    """Returns the image with `configs` as the topics' own properties; unchanged topics stay the same objects."""
     topics = {
         name: topic if topic.config == configs.get(name, {}) else replace(topic, config=configs.get(name, {}))
         for name, topic in image.topics.items()
@@ -84,7 +84,7 @@ def configured_image(image: MetadataImage, configs: Mapping[str, Mapping[str, st
 
 
 def _merged(known: TopicInfo | None, update: TopicUpdate) -> tuple[PartitionInfo, ...]:
-    """Returns all partitions of a topic after the update; if its id is another, those known before are dropped."""
+    """Returns a topic's partitions after the update, which replaces some; all of them where the topic's id is new."""
     is_known = known is not None and known.topic_id == update.topic_id
     partitions = {one.index: one for one in known.partitions} if known is not None and is_known else {}
     for one in update.partitions:
@@ -105,29 +105,29 @@ def brokers_by_id(brokers: Iterable[BrokerInfo]) -> dict[int, BrokerInfo]:
 
 
 class RoleChanges(NamedTuple):
-    """The replicas that a standalone broker stops, and the partitions that it leads after that."""
+    """The replicas that a standalone broker stops, and the partitions that it then begins to lead."""
 
     to_stop: tuple[StopState, ...]
     to_lead: tuple[PartitionState, ...]
 
 
 def new_topic_configs(before: MetadataImage, after: MetadataImage) -> dict[str, Mapping[str, str]]:
-    """Returns the newer image's configurations of topics that differ from the older's, by topic name."""
+    """Returns, by topic, the own properties in `after` that differ from those in `before`."""
     configs = {} if after.topic_configs is before.topic_configs else after.topic_configs
     return {name: config for name, config in configs.items() if before.topic_configs.get(name, {}) != config}
 
 
 def removed_topics(before: MetadataImage, after: MetadataImage) -> tuple[str, ...]:
-    """Returns the names of the topics that the newer image does not have, or has with another id."""
+    """Returns the names of topics in `before` that `after` does not have, or has with another id."""
     return tuple(topic.name for topic in _removed(before, after))
 
 
 def standalone_roles(
     before: MetadataImage, after: MetadataImage, broker_id: int, offline: Collection[TopicPartition] = ()
 ) -> RoleChanges:
-    """Returns which replicas a standalone broker stops, and which partitions it leads, as the newer image says.
+    """Returns the replicas that a standalone broker stops and the partitions that it begins to lead in `after`.
 
-    `offline` are the partitions that it should lead and whose logs could not be opened.
+    `offline` are the partitions that it should lead already, and whose logs could not be opened.
     """
     offline_topics = {one.topic for one in offline}
     return RoleChanges(

@@ -25,7 +25,7 @@ Reserve = Callable[[int], range]
 
 
 class ProducerIds:
-    """Gives producer ids, each of them once, from blocks that the cluster's store has reserved for this broker.
+    """Gives out producer ids, each once, from blocks that the cluster has reserved for this broker.
 
     Args:
         reserve: reserves the next block, at or above the id that it is given; blocks, so a worker thread calls it.
@@ -39,7 +39,7 @@ class ProducerIds:
         self._reserving = asyncio.Lock()
 
     async def take(self) -> int:
-        """Returns an id that was never given. Raises what the store raises, and ProducerIdsExhaustedError."""
+        """Returns a new id. Raises StorageError or ZooKeeperError if no block can be got, ProducerIdsExhaustedError."""
         while (producer_id := next(self._left, None)) is None:
             async with self._reserving:
                 # Another request may have reserved a block while this one waited for the lock.
@@ -49,13 +49,13 @@ class ProducerIds:
         return producer_id
 
     async def skip_to(self, first: int) -> None:
-        """Gives only ids from `first` on, once a block there is reserved; raises what `take` raises."""
+        """Gives only ids from `first` on. Raises StorageError, ZooKeeperError or ProducerIdsExhaustedError."""
         async with self._reserving:
             self._left = iter(await asyncio.to_thread(self._reserve, max(first, self._first_free())))
 
 
 def next_block(last: bytes | None, at_least: int) -> range:
-    """Returns the block of ids behind the one in the document `last` (None: no block yet), at or above `at_least`.
+    """Returns the next block of ids, from `at_least` on; `last` is the stored document of the last block, if any.
 
     Raises StorageError for a document that can't be read, ProducerIdsExhaustedError where no block is left.
     """

@@ -33,22 +33,22 @@ OnChange = Callable[[MetadataImage], None]
 
 
 class ClusterOfFolder(NamedTuple):
-    """A data folder and the id of the cluster that it belongs to."""
+    """A data directory, and the id of the cluster that its `meta.properties` names."""
 
     directory: str
     cluster_id: str
 
 
 class NamedCluster(NamedTuple):
-    """The cluster to make in an empty store: `given` by `--cluster-id`, or None; `find` returns the folders' own."""
+    """The id for a new cluster: `given` by `--cluster-id`, or None; `find` returns a data directory with one."""
 
     given: str | None = None
     find: Callable[[], ClusterOfFolder | None] = lambda: None
 
     def new_id(self, store: str) -> str:
-        """Returns the id of the cluster that is made in an empty store.
+        """Returns the id for the cluster that is made in `store`, named for errors, as it is empty.
 
-        Raises InconsistentClusterIdError where folders have one that was not given.
+        Raises InconsistentClusterIdError where a data directory belongs to a cluster and no id was given.
         """
         if self.given is not None:
             return self.given
@@ -61,7 +61,7 @@ class NamedCluster(NamedTuple):
         return encode_id(uuid4())
 
     def check(self, found: str, store: str) -> str:
-        """Returns the id that a store has. Raises InvalidConfigError where another one was given."""
+        """Returns `found`, the cluster id in a store. Raises InvalidConfigError where another one was given."""
         if self.given not in (None, found):
             raise InvalidConfigError(
                 f"--cluster-id={self.given}: Invalid value, {store} has the cluster with id {found}; only a broker "
@@ -77,47 +77,47 @@ class MetadataStore(Protocol):
     """Keeps topics, configurations and the cluster's id across restarts, and knows the live brokers."""
 
     def start(self, on_change: OnChange) -> None:
-        """Connects, and makes the cluster's id if there is none.
+        """Connects, and makes the cluster's id if there is none; `on_change` is called with each new image.
 
         Raises ZooKeeperError or StorageError where that fails.
         """
         ...
 
     def new_broker_id(self, highest_told: int) -> int:
-        """Returns an id that no broker has had, above `highest_told`, the highest that operators give."""
+        """Returns a broker id that was never used, above `highest_told`, the highest that operators may give."""
         ...
 
     def note_new_disks(self, broker_id: int) -> None:
-        """Notes that a broker has begun with a new data directory, and so may lack records that it had."""
+        """Writes down that a broker starts with an empty data directory, and so may lack records that it had."""
         ...
 
     def register_broker(self, broker: BrokerInfo) -> None:
-        """Announces a live broker until `close`. Raises BrokerIdTakenError if another live one has its id."""
+        """Registers a live broker until `close`. Raises BrokerIdTakenError if another live one has its id."""
         ...
 
     def image(self) -> MetadataImage:
-        """Returns the newest image."""
+        """Returns the newest metadata image."""
         ...
 
     def trouble(self) -> str | None:
-        """Returns a sentence that says why the broker may not be registered at the moment; None where it surely is."""
+        """Returns a sentence on why this broker may not be registered now; None where it surely is."""
         ...
 
     def create_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic, whole or not at all.
+        """Adds a topic, completely or not at all.
 
         Raises TopicExistsError if its name is taken, TopicBeingDeletedError if it will be free soon.
         """
         ...
 
     def adopt_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic whose logs are there, with its leaders and leader epochs. Raises what `create_topic` raises."""
+        """Adds a topic whose logs exist, with its leader epochs. Raises TopicExistsError or TopicBeingDeletedError."""
         ...
 
     def topic_id(self, name: str) -> UUID | None:
         """Returns the id of a topic, also of one that is being deleted; None if there is none.
 
-        Raises ZooKeeperError where that is not known.
+        Raises ZooKeeperError where it can't be read.
         """
         ...
 
@@ -133,9 +133,9 @@ class MetadataStore(Protocol):
         ...
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Returns whether there is a partition of a topic that no one has asked to delete; images may not have it yet.
+        """Returns whether a topic has a partition and is not to be deleted, even if images lack it.
 
-        Raises ZooKeeperError where that is not known.
+        Raises ZooKeeperError where it can't be read.
         """
         ...
 
@@ -175,5 +175,5 @@ class MetadataStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives up the registration and disconnects; allowed before `start`, and more than once."""
+        """Ends the broker's registration and disconnects; allowed before `start`, and more than once."""
         ...

@@ -38,7 +38,7 @@ MayDescribe = Callable[[DelegationToken], bool]
 
 
 class TokenManager:
-    """Makes and changes tokens. Methods raise DelegationTokenError, and what the store raises."""
+    """Makes and changes delegation tokens. Methods raise DelegationTokenError, StorageError or ZooKeeperError."""
 
     def __init__(self, config: TokenConfig, store: MetadataStore, clock: Clock) -> None:
         self._secret = TokenSecret(config.key) if config.key else None
@@ -50,7 +50,7 @@ class TokenManager:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether this broker has the secret key, without which there are no tokens."""
+        """Returns whether this broker has delegation.token.secret.key, without which there are no tokens."""
         return self._secret is not None
 
     async def create(self, request: TokenRequest) -> IssuedToken:
@@ -63,7 +63,7 @@ class TokenManager:
         return IssuedToken(token, secret.hmac(token.token_id))
 
     async def renew(self, principal: Principal, secret: bytes, period_ms: int) -> int:
-        """Renews the token whose HMAC is `secret` for a period from now, and returns when it expires, in ms.
+        """Renews the token whose HMAC is `secret` for a period from now; returns its new expiry, in ms since 1970.
 
         A negative period stands for delegation.token.expiry.time.ms.
         """
@@ -74,7 +74,7 @@ class TokenManager:
             )
 
     async def expire(self, principal: Principal, secret: bytes, period_ms: int) -> int:
-        """Ends the token whose HMAC is `secret` after a period, at once if negative; returns the expiry in ms."""
+        """Lets the token with the HMAC `secret` expire after a period, at once if negative; returns the time in ms."""
         async with self._changing:
             token, now_ms = self._own(principal, secret), self._clock.now_ms()
             if period_ms >= 0:
@@ -85,7 +85,7 @@ class TokenManager:
     def describe(
         self, principal: Principal, owners: Collection[Principal] | None, may_describe: MayDescribe
     ) -> list[IssuedToken]:
-        """Returns the tokens of these owners, None for all, that belong to `principal` or `may_describe` allows."""
+        """Returns the tokens of `owners` (None: all) that `principal` owns or may renew, or `may_describe` allows."""
         secret = self._enabled()
         return [
             IssuedToken(token, secret.hmac(token.token_id))
@@ -95,7 +95,7 @@ class TokenManager:
         ]
 
     def find(self, token_id: str) -> IssuedToken | None:
-        """Returns the token with this id, for a login; None where there is none, or where it has expired."""
+        """Returns the token with this id and its secret, for a login; None where there is none, or it has expired."""
         token = self._tokens().get(token_id)
         if self._secret is None or token is None or token.is_expired(self._clock.now_ms()):
             return None
@@ -118,7 +118,7 @@ class TokenManager:
         return self._secret
 
     def _own(self, principal: Principal, secret: bytes) -> DelegationToken:
-        """Returns the token of this HMAC. Raises a DelegationTokenError unless the principal owns or renews it."""
+        """Returns the token of this HMAC. Raises a DelegationTokenError unless `principal` owns it or may renew it."""
         key, tokens = self._enabled(), self._tokens()
         self._hmacs = {token_id: self._hmacs.get(token_id) or key.hmac(token_id) for token_id in tokens}
         named = [one for one, each in self._hmacs.items() if hmac.compare_digest(each, secret)]

@@ -35,14 +35,13 @@ Charge = Callable[[int], None]  # is told how many partitions are about to be ma
 
 
 def uncharged(partitions: int) -> None:
-    """Does nothing: the `Charge` of changes that count for no quota."""
+    """Does nothing, in place of the function that counts new partitions for a client's quota."""
 
 
 class TopicManager:
     """Creates, adopts, extends and deletes topics for clients.
 
-    `random_below` chooses the broker that leads a new topic's first partition, so that small topics spread over the
-    brokers.
+    `random_below` chooses the broker that leads a new topic's first partition, so that small topics spread over them.
     """
 
     def __init__(
@@ -73,8 +72,9 @@ class TopicManager:
     ) -> TopicInfo:
         """Creates a topic and returns it; None stands for the broker's default.
 
-        A TopicError says what is not acceptable; what `charge` raises says that the change has to wait. Raises
-        MetadataTimeoutError where the topic is not in the broker's image `within` that time; it may be there later.
+        Raises a TopicError for a bad name, number or property, and the errors of `charge`, which counts the partitions
+        for a quota. Raises MetadataTimeoutError where the topic is not in the broker's image `within` that time; it may
+        come later.
         """
         topic = self._plan(name, partitions, replication_factor, assignments, config or {})
         if not validate_only:
@@ -88,7 +88,7 @@ class TopicManager:
         return topic
 
     async def _add(self, add: Callable[[TopicInfo], None], topic: TopicInfo, within: timedelta) -> None:
-        """Adds a topic to the store, and waits where another one of its name is just being deleted."""
+        """Calls `add` with the topic, and again, for `within` at most, while another topic of its name is deleted."""
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + within.total_seconds()
         while True:
@@ -100,9 +100,9 @@ class TopicManager:
             await asyncio.sleep(DELETION_PAUSE_S)
 
     async def adopt(self, topic: TopicInfo) -> None:
-        """Adds a topic whose logs live brokers have already, as it is given.
+        """Adds a topic, exactly as given, whose logs live brokers have already.
 
-        Raises what `create` raises, and TopicExistsError also where its id is that of another topic.
+        Raises a TopicError, such as TopicExistsError where another topic has its name or id, or MetadataTimeoutError.
         """
         image = self._metadata.image
         rules.check_topic_name(topic.name, image.topics)
@@ -131,7 +131,7 @@ class TopicManager:
         within: timedelta = CHANGE_TIMEOUT,
         charge: Charge = uncharged,
     ) -> None:
-        """Extends a topic to `count` partitions. Raises what `create` raises, and UnknownTopicError."""
+        """Extends a topic to `count` partitions. Raises a TopicError, MetadataTimeoutError or the error of `charge`."""
         image = self._metadata.image
         topic = image.topics.get(name)
         if topic is None:
@@ -148,7 +148,7 @@ class TopicManager:
             )
 
     async def delete(self, name: str, *, within: timedelta = CHANGE_TIMEOUT, charge: Charge = uncharged) -> TopicInfo:
-        """Deletes a topic with its records and returns it. Raises what `create` raises, and UnknownTopicError."""
+        """Deletes a topic and returns it. Raises a TopicError, MetadataTimeoutError or the error of `charge`."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError(f"topic {name}: topic deletion is disabled, delete.topic.enable=false")
         topic = self._metadata.image.topics.get(name)
@@ -198,5 +198,5 @@ def _partitions(replicas: Sequence[Replicas], first: int = 0) -> tuple[Partition
 
 
 def _is_led(topic: TopicInfo | None, count: int) -> bool:
-    """Returns whether a topic has so many partitions, each with a leader."""
+    """Returns whether a topic has `count` partitions, each with a leader."""
     return topic is not None and len(topic.partitions) >= count and all(one.leader >= 0 for one in topic.partitions)

@@ -51,13 +51,13 @@ def assign_replicas(
 
 
 def continued_assignment(racks: Racks, first: Replicas, partitions: range) -> tuple[Replicas, ...]:
-    """Returns the replicas of partitions that are added to a topic whose first partition has the replicas `first`."""
+    """Returns the replicas of partitions that are added to a topic; `first` are those of its partition 0."""
     start = next((place for place, broker in enumerate(sorted(racks)) if broker >= first[0]), 0)
     return _around(racks, partitions, len(first), start, shift=start)
 
 
 def check_replication_factor(factor: int, live_brokers: int) -> None:
-    """Raises InvalidReplicationFactorError unless there is a live broker for each replica."""
+    """Raises InvalidReplicationFactorError unless the factor is from 1 to the number of live brokers."""
     if factor < 1:
         raise InvalidReplicationFactorError(f"{factor} replicas: the replication factor must be larger than 0")
     if factor > live_brokers:
@@ -69,7 +69,7 @@ def check_replication_factor(factor: int, live_brokers: int) -> None:
 
 
 def _around(racks: Racks, partitions: range, factor: int, start: int, shift: int) -> tuple[Replicas, ...]:
-    """Returns the replicas of each partition; the shift grows by one with each round of leaders that begins."""
+    """Returns the replicas of each partition; leaders go round the brokers, and followers move on with each round."""
     check_replication_factor(factor, len(racks))
     ordered = _in_turn(racks)
     rounds_before = max(partitions.start - 1, 0) // len(ordered)
@@ -82,7 +82,7 @@ def _around(racks: Racks, partitions: range, factor: int, start: int, shift: int
 
 
 def _candidates(ordered: Sequence[int], leader: int, distance: int) -> Iterator[int]:
-    """Yields the leader's id, and then those of the others again and again, from `distance` behind the leader on."""
+    """Yields the leader's id, and then other brokers' ids endlessly, from `distance` places behind the leader on."""
     yield ordered[leader]
     others = len(ordered) - 1
     for step in count():
@@ -99,13 +99,13 @@ def _chosen(candidates: Iterator[int], factor: int, racks: Racks) -> Replicas:
 
 
 def _waits_for_its_turn(broker: int, chosen: Sequence[int], racks: Racks) -> bool:
-    """Returns whether the broker's rack has a replica while another rack has none."""
+    """Returns whether a broker must not be chosen yet: its rack has a replica, and another rack has none."""
     used = {racks[one] for one in chosen}
     return racks[broker] in used and len(used) < len(set(racks.values()))
 
 
 def _in_turn(racks: Racks) -> list[int]:
-    """Returns the brokers by id, or, where each has a rack, one of each rack in turn."""
+    """Returns the brokers' ids in order, or, where each has a rack, alternating between the racks."""
     if not _are_racks_known(racks):
         return sorted(racks)
     by_rack: dict[str | None, list[int]] = defaultdict(list)
@@ -116,7 +116,7 @@ def _in_turn(racks: Racks) -> list[int]:
 
 
 def _stride(racks: Racks) -> int:
-    """Returns by how many brokers a shift of one moves the first follower: by a whole turn of the racks."""
+    """Returns by how many brokers followers move on with each round: by the number of racks, 1 without racks."""
     return len(set(racks.values())) if _are_racks_known(racks) else 1
 
 
@@ -125,7 +125,7 @@ def _are_racks_known(racks: Racks) -> bool:
 
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
-    """Raises InvalidTopicError unless the name keeps to Kafka's rules.
+    """Raises InvalidTopicError unless the name keeps to Kafka's rules; `existing` are the names of other topics.
 
     A name has 1 to 249 of [a-zA-Z0-9._-] and is not `.` or `..`; names that differ only in `.` and `_` collide.
     """
@@ -152,7 +152,7 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
 
 
 def check_assignment(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> tuple[Replicas, ...]:
-    """Returns a manual assignment as replicas per partition.
+    """Returns the replicas of each partition in a manual assignment.
 
     Raises InvalidReplicaAssignmentError unless it covers the partitions 0…n-1 and names distinct live brokers.
     """
@@ -184,8 +184,8 @@ def added_replicas(
 ) -> tuple[Replicas, ...]:
     """Returns the replicas of the partitions that extend a topic to `count`; `racks` has the live brokers.
 
-    They are the given ones, or else continue the round that the topic's first partition began. Raises
-    InvalidPartitionsError or InvalidReplicaAssignmentError.
+    They are those in `assignments`, or if that is None are chosen as for a new topic. Raises InvalidPartitionsError or
+    InvalidReplicaAssignmentError.
     """
     before = len(topic.partitions)
     if count <= before:
@@ -213,7 +213,7 @@ def added_replicas(
 
 
 def check_new_partitions(count: int) -> None:
-    """Raises PolicyViolationError where one request asks for more partitions than a broker makes at once."""
+    """Raises PolicyViolationError where a request makes more partitions than are allowed at once."""
     if count > MAX_NEW_PARTITIONS:
         raise PolicyViolationError(
             f"excessively large number of partitions per request: {count} new partitions, of {MAX_NEW_PARTITIONS}"
@@ -221,7 +221,7 @@ def check_new_partitions(count: int) -> None:
 
 
 def check_partition_count(count: int) -> None:
-    """Raises InvalidPartitionsError unless the count is from 1 up to the limit."""
+    """Raises InvalidPartitionsError unless the count is from 1 up to the limit of a topic."""
     if count < 1:
         raise InvalidPartitionsError(f"{count} partitions: the number of partitions must be larger than 0")
     if count > MAX_PARTITIONS:

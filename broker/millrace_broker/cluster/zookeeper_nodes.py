@@ -44,7 +44,7 @@ LIFE_MS = 15 * 60_000
 
 
 def remove_old_notifications(session: ZooKeeperSession, folder: str) -> None:
-    """Removes the notifications in a folder that are older than a quarter of an hour."""
+    """Removes the nodes in `folder` that told brokers of changes more than a quarter of an hour ago."""
     for name in sorted(session.children(folder)):
         notification = f"{folder}/{name}"
         age_ms = session.age_ms(notification)
@@ -54,19 +54,19 @@ def remove_old_notifications(session: ZooKeeperSession, folder: str) -> None:
 
 
 class ZooKeeperAcls:
-    """The access control lists of all resources; `read` is for one thread at a time, `change` for any."""
+    """The access control lists in ZooKeeper; `read` is for one thread at a time, `change` for any."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
         self._acls: Acls = {}
 
     def make_folders(self) -> None:
-        """Makes the nodes above those of resources, unless they exist."""
+        """Makes the parent nodes of access control lists and of notifications, unless they exist."""
         for path in (*paths.ACL_FOLDERS, *paths.ACL_CHANGES.values()):
             self._session.ensure(path)
 
     def read(self, changed: frozenset[str] | None) -> Acls:
-        """Returns the newest access control lists; `changed` are the paths of changed nodes, None stands for all."""
+        """Returns the newest access control lists; reads those again whose nodes' paths `changed` has (None: all)."""
         patterns = [
             ResourcePattern(resource_type, name, pattern_type)
             for folder, (resource_type, pattern_type) in paths.ACL_FOLDERS.items()
@@ -79,7 +79,10 @@ class ZooKeeperAcls:
         return self._acls
 
     def change(self, pattern: ResourcePattern, change: Change) -> None:
-        """Replaces the entries of a resource by what `change` makes of them. Raises ZooKeeperError."""
+        """Replaces the entries of a resource by what `change` makes of them, and notifies other brokers.
+
+        Raises ZooKeeperError where that fails, or where others change the node again and again.
+        """
         path = paths.acls(pattern)
         for _ in range(ATTEMPTS):
             found = self._session.get_with_version(path)
@@ -114,13 +117,13 @@ def _write(path: str, acls: frozenset[Acl], version: int | None) -> Operation:
 
 
 class ZooKeeperTokens:
-    """Reads and writes all tokens; for one thread at a time."""
+    """Reads and writes the delegation tokens in ZooKeeper; for one thread at a time."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
 
     def start(self) -> None:
-        """Makes the nodes that tokens and their notifications lie below."""
+        """Makes the parent nodes of tokens and of notifications, unless they exist."""
         for path in paths.DELEGATION_TOKEN_NODES:
             self._session.ensure(path)
 
@@ -131,12 +134,12 @@ class ZooKeeperTokens:
         return dict(_readable(dict(zip(ids, nodes, strict=True))))
 
     def put(self, token: DelegationToken) -> None:
-        """Writes a token, and tells the other brokers."""
+        """Writes a token, and notifies the other brokers by a node that they watch."""
         self._session.put(paths.delegation_token(token.token_id), encode_token(token))
         self._notify(token.token_id)
 
     def remove(self, token_id: str) -> None:
-        """Removes a token, if it is there, and tells the other brokers."""
+        """Removes a token, if it exists, and notifies the other brokers by a node that they watch."""
         self._session.transact([Delete(paths.delegation_token(token_id))])
         self._notify(token_id)
 
@@ -160,7 +163,7 @@ Configs = Mapping[str, Mapping[str, str]]
 
 
 class StoredConfigs(NamedTuple):
-    """All configurations: by topic, by broker id as text or `<default>`, by group, and by a client's entity."""
+    """All configurations: by topic, by broker id as text or `<default>`, by group, and by client (`users/alice`)."""
 
     topics: Configs
     brokers: Configs
@@ -178,7 +181,7 @@ class ZooKeeperConfigs:
         self._clients: Configs = {}
 
     def read(self, changed: frozenset[str] | None) -> StoredConfigs:
-        """Returns the newest configurations; `changed` are the paths of nodes that changed, None stands for all."""
+        """Returns the newest configurations; reads again those whose nodes' paths are in `changed` (None: all)."""
         notified = self._read_notifications()
         if changed is None:
             self._topics = {}
@@ -214,7 +217,7 @@ class ZooKeeperConfigs:
         return self._read_entities(parent, sorted(self._session.children(parent, watch=True)))
 
     def _read_entities(self, parent: str, entities: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        """Returns configurations by name; one that can't be read is logged and left out."""
+        """Returns the properties of each entity by name; a node that can't be read is logged and left out."""
         configs: dict[str, Mapping[str, str]] = {}
         nodes = self._session.get_many([f"{parent}/{one}" for one in entities], watch=True)
         for entity, data in zip(entities, nodes, strict=True):
@@ -226,7 +229,7 @@ class ZooKeeperConfigs:
         return configs
 
     def _read_notifications(self) -> frozenset[str]:
-        """Returns the paths of the configuration nodes that notifications name which were not read before."""
+        """Returns the paths of configuration nodes that have changed by the notifications since the last call."""
         names = sorted(self._session.children(paths.CONFIG_CHANGES, watch=True))
         fresh = [name for name in names if name > self._last_notification]
         self._last_notification = max(fresh, default=self._last_notification)

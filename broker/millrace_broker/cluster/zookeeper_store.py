@@ -75,14 +75,14 @@ ATTEMPTS = 10  # of a write whose node another broker changes between the look a
 
 
 class ZooKeeperStore:
-    """A `MetadataStore` that the brokers of a cluster share.
+    """The metadata of a cluster in ZooKeeper, which its brokers share (a `MetadataStore`).
 
     Args:
         connect: `HOST:PORT[,…][/chroot]`.
         clock: gives the timestamp of the registration.
         session_timeout_ms: how long a dead broker stays registered.
         connection_timeout_ms: how long a start waits for ZooKeeper.
-        named: says which cluster the broker makes in an empty ZooKeeper.
+        named: says which id the cluster gets in an empty ZooKeeper.
         security: how the session is secured, and whether nodes belong to who makes them.
         has_acls: whether the access control lists are read, which a broker without an authorizer does not need.
         keeps_tokens: whether there are delegation tokens.
@@ -128,9 +128,10 @@ class ZooKeeperStore:
         self._followers: list[OnNodesChanged] = []
 
     def start(self, on_change: OnChange) -> None:
-        """Connects and reads the configurations.
+        """Connects, reads the configurations, and makes the cluster's id if there is none.
 
-        Raises ZooKeeperError where nothing answers; raises what `NamedCluster` raises.
+        Raises ZooKeeperError where nothing answers, InvalidConfigError or InconsistentClusterIdError for another
+        cluster's id.
         """
         self._listener = on_change
         self.session.start()
@@ -151,11 +152,11 @@ class ZooKeeperStore:
             self._read_tokens()
 
     def follow_nodes(self, follower: OnNodesChanged) -> None:
-        """Calls `follower` with every change of watched nodes, in the form in which the session reports it."""
+        """Makes the session call `follower` with the paths of watched nodes that change; None where all may have."""
         self._followers.append(follower)
 
     def update(self, update: MetadataUpdate) -> None:
-        """Takes in what the controller tells of brokers, topics and leaders; for any thread, at once."""
+        """Updates the image by an UpdateMetadata request of the controller; any thread may call it."""
         with self._showing:
             self._show(updated_image(self._image, update))
 
@@ -165,13 +166,13 @@ class ZooKeeperStore:
         return highest_told + version
 
     def note_new_disks(self, broker_id: int) -> None:
-        """Writes `/brokers/new_disks/[id]`: what states say of its replicas until it registers is out of date."""
+        """Writes `/brokers/new_disks/[id]`: earlier sets of in-sync replicas must no longer count this broker."""
         patiently(partial(self.session.put, paths.new_disks(broker_id), paths.COMING), self._connection_timeout_s)
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.
 
-        Raises BrokerIdTakenError where it does not expire: another live broker has the id.
+        Raises BrokerIdTakenError where it stays, as another live broker has the id.
         """
         registration = codec.BrokerRegistration(
             endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms(), registers_again=True
@@ -191,17 +192,17 @@ class ZooKeeperStore:
             self.session.put(paths.new_disks(broker.id), paths.HERE)
 
     def deregister_broker(self, broker_id: int) -> None:
-        """Deletes the registration; without ZooKeeper it goes with the session."""
+        """Deletes the broker's registration; if ZooKeeper does not answer, it ends with the session."""
         if self.session.trouble is None:
             with suppress(ZooKeeperError):
                 self.session.deregister(paths.broker(broker_id))
 
     def image(self) -> MetadataImage:
-        """Returns the newest image."""
+        """Returns the newest metadata image."""
         return self._image
 
     def trouble(self) -> str | None:
-        """Returns a sentence on what is wrong with the session that holds the registration; None where it is whole."""
+        """Returns a sentence on what is wrong with the ZooKeeper session that holds the registration, else None."""
         return self.session.trouble
 
     def topics(self) -> AbstractSet[str]:
@@ -221,25 +222,22 @@ class ZooKeeperStore:
         self._create(topic, ())
 
     def adopt_topic(self, topic: TopicInfo) -> None:
-        """Adds a topic with the states of its partitions, in one transaction: a crash before it has changed nothing.
-
-        Raises what `create_topic` raises.
-        """
+        """Adds a topic with its leaders in one transaction. Raises TopicExistsError or TopicBeingDeletedError."""
         (controller_epoch,) = self.session.nodes([paths.CONTROLLER_EPOCH])
         if controller_epoch is None:
             raise ZooKeeperError(f"topic {topic.name} is not adopted: no broker has been the controller yet")
         self._create(topic, adopted_states(topic, controller_epoch))
 
     def topic_id(self, name: str) -> UUID | None:
-        """Returns the id in a topic's node, which is there until all logs of a deleted topic are gone."""
+        """Returns the id in a topic's node, which exists until a deleted topic's logs are gone; None without it."""
         data = self.session.get(paths.topic(name))
         return None if data is None else codec.decode_topic(data).topic_id
 
     def _create(self, topic: TopicInfo, states: Sequence[Operation]) -> None:
-        """Writes a topic's configuration, its assignment and the nodes below it, all or none.
+        """Writes a topic's properties, its assignment and the `states` below it in one transaction.
 
-        Tries again where a configuration of this name appears or goes between the look at it and the write: another
-        broker creates the topic, or the controller removes the nodes of a deleted one.
+        Tries again where properties of this name appear or go between the look at them and the write: another broker
+        creates the topic, or the controller removes the nodes of a deleted one.
         """
         config_path = paths.topic_config(topic.name)
         for _ in range(ATTEMPTS):
@@ -257,7 +255,7 @@ class ZooKeeperStore:
         raise ZooKeeperError(f"topic {topic.name} is not created: {refused} was changed by another broker")
 
     def _creation(self, topic: TopicInfo) -> tuple[Operation, Operation]:
-        """Returns the operations that write a topic's configuration and its assignment, as ZooKeeper stands now."""
+        """Returns the operations that write a topic's properties and its assignment, whether nodes exist or not."""
         config_path = paths.topic_config(topic.name)
         config = codec.encode_config(topic.config)
         left_over = self.session.get(config_path) is not None
@@ -276,7 +274,10 @@ class ZooKeeperStore:
         self.session.create(paths.delete_topic(name), b"")
 
     def add_partitions(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Writes the longer assignment."""
+        """Replaces a topic's assignment of replicas by a longer one.
+
+        Raises UnknownTopicError; raises InvalidPartitionsError or ZooKeeperError where another broker has changed it.
+        """
         path = paths.topic(name)
         found = self.session.get_with_version(path)
         if found is None:
@@ -289,7 +290,7 @@ class ZooKeeperStore:
             raise ZooKeeperError(f"partitions of topic {name} are not added: {path} was changed by another broker")
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Returns whether the assignment of a topic has a partition, and no one has asked to delete the topic."""
+        """Returns whether a topic's assignment has the partition, and no one has asked to delete the topic."""
         topic, deletion = self.session.nodes([paths.topic(name), paths.delete_topic(name)])
         return topic is not None and deletion is None and index < len(codec.decode_topic(topic.data).replicas)
 
@@ -306,19 +307,19 @@ class ZooKeeperStore:
         self._read_configs(frozenset())
 
     def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
-        """Replaces `/config/groups/[group]`, which Kafka does not have and brokers watch without a notification."""
+        """Replaces `/config/groups/[group]`, which brokers watch, so that no notification is needed; Kafka lacks it."""
         self.session.put(paths.group_config(group_id), codec.encode_config(config))
         self._read_configs(frozenset())
 
     def set_client_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replaces `/config/[entity]`, whose parents are made if they do not exist, and notifies the other brokers."""
+        """Replaces `/config/[entity]`, makes its parents where they are missing, and notifies the other brokers."""
         path = f"{paths.CONFIGS}/{entity}"
         self.session.ensure(paths.parent(path))
         self._set_config(path, entity, config)
         self._read_configs(frozenset({path}))
 
     def change_acls(self, pattern: ResourcePattern, change: Change) -> None:
-        """Replaces the entries of a resource, by compare-and-swap, and notifies the other brokers."""
+        """Replaces the entries of a resource by what `change` makes of the newest, and notifies the other brokers."""
         assert self._acls is not None, "asked by an authorizer alone"
         self._acls.change(pattern, change)
         self._read_acls(frozenset({paths.acls(pattern)}))
@@ -338,7 +339,7 @@ class ZooKeeperStore:
         self._read_tokens()
 
     def reserve_producer_ids(self, broker_id: int, at_least: int) -> range:
-        """Reserves and returns the next block of producer ids; where another broker took it, the one after.
+        """Reserves and returns the next block of producer ids, or the one after where another broker took that.
 
         Raises ZooKeeperError.
         """
@@ -355,11 +356,11 @@ class ZooKeeperStore:
         raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by other brokers {ATTEMPTS} times in a row")
 
     def notify(self, path: str, data: bytes) -> None:
-        """Creates a notification for the controller; ZooKeeper adds a number to the path."""
+        """Creates a node that tells the controller of an event; ZooKeeper adds a number to `path`."""
         self.session.multi([Create(path, data, sequential=True)])
 
     def close(self) -> None:
-        """Closes the session, and gives up the registration with it."""
+        """Closes the ZooKeeper session, which ends the broker's registration."""
         self.session.close()
 
     def _cluster_id(self) -> str:
@@ -426,7 +427,7 @@ class ZooKeeperStore:
                 self._show(replace(self._image, delegation_tokens=tokens))
 
     def _read_features(self) -> None:
-        """Finds out what the brokers support that are registered now, and watches who comes and goes."""
+        """Reads which features the registered brokers support, and watches which brokers come and go."""
         with self._reading:
             ids = self.session.children(paths.BROKER_IDS, watch=True)
             nodes = self.session.nodes([paths.broker(int(one)) for one in ids])
@@ -449,7 +450,7 @@ def _is_topic(data: bytes) -> bool:
 
 
 def _supported(registration: Node) -> SupportedFeatures:
-    """Returns what a broker has registered; a registration that can't be read supports nothing."""
+    """Returns the features that a broker has registered; none where its registration can't be read."""
     try:
         levels = controller_codec.decode_supported_features(registration.data)
     except ZooKeeperError as error:
@@ -459,7 +460,7 @@ def _supported(registration: Node) -> SupportedFeatures:
 
 
 def adopted_states(topic: TopicInfo, controller_epoch: Node) -> list[Operation]:
-    """Returns what writes the states below a topic's node, unless another broker becomes the controller meanwhile."""
+    """Returns the operations that write the partitions' leaders, and fail if another broker becomes the controller."""
     operations: list[Operation] = [Create(paths.partitions(topic.name))]
     for one in topic.partitions:
         state = codec.PartitionState(

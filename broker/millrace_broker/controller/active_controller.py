@@ -45,14 +45,14 @@ logger = logging.getLogger(__name__)
 
 
 class Role(NamedTuple):
-    """Who is the controller, by which claim."""
+    """The id of this broker as the controller, and its controller epoch."""
 
     broker_id: int
     epoch: int
 
 
 class ControllerConfig(NamedTuple):
-    """The properties of the broker that concern the controller."""
+    """The broker's properties that the controller obeys."""
 
     deletes_topics: bool = True  # delete.topic.enable
     is_unclean_allowed: bool = False  # unclean.leader.election.enable
@@ -62,7 +62,7 @@ class ControllerConfig(NamedTuple):
 
 
 class ActiveController:
-    """The controller while its claim holds; for one thread."""
+    """This broker's work as the controller, from a successful claim until it ends; for one thread."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ActiveController:
         self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
 
     def start(self) -> None:
-        """Reads the cluster, tells all brokers of it, elects leaders, and continues reassignments and deletions."""
+        """Reads the cluster's state, tells it to all brokers, elects leaders, continues reassignments and deletions."""
         for parent in (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS):
             self._store.remove(one.path for one in self._store.notifications(parent))
         self.cluster.brokers = self._store.brokers()
@@ -105,7 +105,7 @@ class ActiveController:
         self.read_preferred_elections()
 
     def read_brokers(self) -> None:
-        """Finds out which brokers have come, gone, started again, or changed their endpoints."""
+        """Reads the registrations; acts on brokers that are new, gone, restarted, or have other endpoints."""
         found, known = self._store.brokers(), self.cluster.brokers
         gone = {one for one in known if one not in found or found[one].epoch != known[one].epoch}
         come = {one for one in found if one not in known or one in gone}
@@ -124,7 +124,7 @@ class ActiveController:
         self._send()
 
     def process_ended(self, broker: LiveBroker) -> None:
-        """Takes a broker for gone whose process has ended, though its session with ZooKeeper goes on for a while."""
+        """Treats a broker whose process has ended as gone, though its ZooKeeper session still lasts for a while."""
         if self.cluster.brokers.get(broker.id) != broker or broker.id in self.cluster.shutting_down:
             return
         if self._store.deregister(broker):
@@ -132,7 +132,7 @@ class ActiveController:
         self.read_brokers()
 
     def read_topics(self) -> None:
-        """Finds out which topics have come or gone, and which have got partitions."""
+        """Reads the topics; forgets those that are gone, and elects leaders for new topics and partitions."""
         found = self._store.topics()
         for name, topic in list(self.cluster.topics.items()):
             if name not in found or found[name].topic_id != topic.topic_id:
@@ -150,19 +150,19 @@ class ActiveController:
         self._send()
 
     def read_deletions(self) -> None:
-        """Begins the deletions of topics that are asked for."""
+        """Begins the deletions of topics that clients have asked for in ZooKeeper."""
         self._deletions.read_requests()
         self._send()
 
     def read_preferred_elections(self) -> None:
-        """Elects the first replicas of the partitions that a tool has named, and removes the request."""
+        """Elects the preferred leaders of the partitions that a tool has named in ZooKeeper; removes the request."""
         request = self._store.requested(paths.PREFERRED_ELECTION)
         if request is not None:
             self.elect(_named(request))
             self._store.remove([request.path])
 
     def read_reassignments(self) -> None:
-        """Begins the reassignments that a tool has written, and removes the request."""
+        """Begins the reassignments that a tool has written to ZooKeeper, and removes the request."""
         request = self._store.requested(paths.REASSIGNMENT)
         if request is not None:
             try:
@@ -177,7 +177,7 @@ class ActiveController:
             self._store.remove([request.path])
 
     def read_isr_changes(self) -> None:
-        """Reads the states of partitions that a leader has written itself, and tells all brokers of them."""
+        """Reads the in-sync replicas of partitions whose leaders have written them, and tells all brokers of them."""
         notifications = self._store.notifications(paths.ISR_CHANGES)
         keys = {key for one in notifications for key in _named(one) if self.cluster.assignment(key) is not None}
         self._leaders.read_again(keys)
@@ -187,7 +187,7 @@ class ActiveController:
         self._send()
 
     def read_log_dir_events(self) -> None:
-        """Asks brokers which of their replicas have failed, or are back, by sending them all roles."""
+        """Sends LeaderAndIsr to brokers whose data directories have failed or are back; they respond which replicas."""
         notifications = self._store.notifications(paths.LOG_DIR_EVENTS)
         brokers = {broker for one in notifications for broker in _broker_of(one)}
         self._start_replicas(brokers & self.cluster.brokers.keys())
@@ -195,7 +195,7 @@ class ActiveController:
         self._send()
 
     def answered(self, response: BrokerResponse) -> None:
-        """Takes the response of a broker: replicas that have failed or are back, and replicas that are deleted."""
+        """Acts on a broker's response: replicas that have failed, that can be used again, or that are deleted."""
         broker = self.cluster.brokers.get(response.broker)
         if broker is None or broker.epoch != response.broker_epoch:
             return
@@ -217,7 +217,7 @@ class ActiveController:
     def alter_partitions(
         self, broker: int, broker_epoch: int, proposals: Mapping[AskedPartition, IsrProposal]
     ) -> Mapping[AskedPartition, LeaderAndIsr | ErrorCode] | ErrorCode:
-        """Changes the in-sync replicas as a leader proposes; returns the state or the error of each partition."""
+        """Changes ISRs as the leader `broker` proposes; returns each one's state or error, or one error for all."""
         known = self.cluster.brokers.get(broker)
         if known is None or known.epoch != broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
@@ -229,7 +229,7 @@ class ActiveController:
     def _altered(
         self, proposals: Mapping[TopicPartition, IsrProposal]
     ) -> Mapping[TopicPartition, LeaderAndIsr | ErrorCode]:
-        """Writes those of the proposed states that may be written; returns the state or the error of each partition."""
+        """Writes those proposed ISRs that are allowed; returns each partition's leader and ISR, or its error code."""
         outcomes = {key: judge(self.cluster, key, proposal) for key, proposal in proposals.items()}
         wanted = {
             key: outcome
@@ -245,7 +245,7 @@ class ActiveController:
         return {**outcomes, **written, **dict.fromkeys(refused, ErrorCode.INVALID_UPDATE_VERSION)}
 
     def shut_down(self, broker: int, broker_epoch: int) -> list[TopicPartition] | ErrorCode:
-        """Moves leaders away from a broker that is about to stop; returns the partitions that it still leads alone."""
+        """Moves leaders away from a broker that is about to stop; returns the partitions that it must go on leading."""
         known = self.cluster.brokers.get(broker)
         if known is None:
             return ErrorCode.BROKER_NOT_AVAILABLE
@@ -270,9 +270,9 @@ class ActiveController:
     def elect(
         self, keys: Iterable[TopicPartition] | None, *, is_unclean: bool = False
     ) -> dict[TopicPartition, ErrorCode]:
-        """Has the first replicas of partitions lead, of all partitions for None; returns the outcome of each.
+        """Makes the preferred leaders of these partitions lead (None: of all); returns the outcome of each.
 
-        With `is_unclean` it has any replica that is online lead those partitions that have no leader.
+        With `is_unclean` it gives partitions without a leader any replica that is online.
         """
         wanted = set(self.cluster.leaders if keys is None else keys)
         known = {key for key in wanted if key in self.cluster.leaders and key.topic not in self.cluster.deleting}
@@ -289,7 +289,7 @@ class ActiveController:
         }
 
     def rebalance_leaders(self) -> None:
-        """Has first replicas lead again where a broker leads too few of the partitions that it should."""
+        """Makes preferred leaders lead again on brokers that lead too few of the partitions that they should."""
         keys = find_imbalance(self.cluster, self._config.most_imbalance_percent)
         if keys:
             logger.info("%d partitions are led by their first replicas again", len(keys))
@@ -316,11 +316,11 @@ class ActiveController:
         return outcomes
 
     def reassignments(self) -> dict[TopicPartition, Assignment]:
-        """Returns the reassignments under way."""
+        """Returns the assignments of the partitions that are being reassigned."""
         return {key: assignment for key, assignment in self.cluster.partitions() if assignment.is_reassigned}
 
     def allocate_producer_ids(self, broker: int, broker_epoch: int) -> range | ErrorCode:
-        """Reserves a block of producer ids for a broker."""
+        """Returns a block of producer ids, reserved for the broker, or an error code."""
         known = self.cluster.brokers.get(broker)
         if known is None or known.epoch != broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
@@ -330,15 +330,15 @@ class ActiveController:
             return error.code
 
     def close(self) -> None:
-        """Sends nothing more to the brokers."""
+        """Closes the channels, so that nothing more is sent to the brokers."""
         for broker in self.cluster.brokers:
             self._channels.close(broker)
 
     def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState], unseen: Collection[int]) -> None:
         """Elects leaders where in-sync replicas may have lost records since the states were written.
 
-        Their brokers have begun with a new disk since then, or are among `unseen` and have registered since then: no
-        controller saw those go.
+        They may if their broker has started with an empty disk since then, or is one of `unseen`, which have registered
+        again without a controller that saw them go.
         """
         epochs = {one: self.cluster.brokers[one].epoch for one in unseen}
         disks = self._store.new_disks(self.cluster.brokers.values())
@@ -354,7 +354,7 @@ class ActiveController:
         self._leaders.change([key for key in written if restarted[key] or emptied[key]], elected)
 
     def _remove_brokers(self, gone: AbstractSet[int]) -> None:
-        """Elects other leaders for what the brokers led, and takes them out of the in-sync replicas."""
+        """Removes brokers that are gone, also from ISRs, and elects other leaders for the partitions that they led."""
         logger.info("brokers %s are gone", sorted(gone))
         for broker in gone:
             del self.cluster.brokers[broker]
@@ -365,7 +365,7 @@ class ActiveController:
         self._leaders.elect_leaders(concerned)
 
     def _add_brokers(self, come: AbstractSet[int]) -> None:
-        """Tells brokers that have come, or have other endpoints, of everything, and has them take their roles."""
+        """Tells new brokers, or those with other endpoints, the metadata, and makes them lead and follow partitions."""
         logger.info("brokers %s have come, or changed their registrations", sorted(come))
         self._requests.tell_metadata(self.cluster.brokers)
         self._requests.tell_metadata(come, self.cluster.leaders)
@@ -378,25 +378,25 @@ class ActiveController:
         self._deletions.ask_again(come)
 
     def _elect_without_new_disks(self, come: AbstractSet[int]) -> None:
-        """Takes the replicas on brokers that have come with a new disk out of those in sync."""
+        """Removes replicas from the ISR whose brokers (`come`) have registered with an empty disk."""
         disks = self._store.new_disks(self.cluster.brokers[one] for one in come)
         keys = [key for key, state in self.cluster.leaders.items() if not disks.keys().isdisjoint(state.isr)]
         if keys:
             self._elect_after_restarts(self._store.written_states(keys), ())
 
     def _start_replicas(self, brokers: Collection[int]) -> None:
-        """Sends brokers the roles of all their replicas."""
+        """Tells brokers, for all replicas that they have, whether they lead or follow."""
         for key, assignment in self.cluster.kept_partitions():
             self._requests.tell_roles([one for one in assignment.replicas if one in brokers], key)
 
     def _elect_all(self) -> None:
-        """Gives leaders to all partitions that have none that is online, and first states to new ones."""
+        """Elects a leader for each partition that is new, or whose leader is offline, if a replica can lead."""
         kept = [key for key, _ in self.cluster.kept_partitions()]
         self._leaders.create(key for key in kept if key not in self.cluster.leaders)
         self._leaders.elect_leaders(kept)
 
     def _end_reassignments(self, keys: Collection[TopicPartition]) -> None:
-        """Ends the reassignments whose last replica has come into sync, and begins deletions that waited for them."""
+        """Ends those of the reassignments whose new replicas are all in sync; begins deletions that waited for them."""
         self._reassignments.go_on(key for key in keys if self._is_reassigned(key))
         self._deletions.resume()
 
@@ -439,19 +439,19 @@ class ActiveController:
 
 
 def _by_name(asked: AskedPartition, names: Mapping[UUID, str]) -> TopicPartition | None:
-    """Returns a partition by its topic's name; None where no topic has its id."""
+    """Returns a partition with its topic's name, which may be given by the topic's id; None for an unknown id."""
     if isinstance(asked, TopicPartition):
         return asked
     return TopicPartition(names[asked.topic_id], asked.partition) if asked.topic_id in names else None
 
 
 def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozenset[int]:
-    """Returns the in-sync replicas whose brokers have a transaction in `zxids` that is newer than the state."""
+    """Returns those in-sync replicas whose broker's transaction in `zxids` is newer than the stored leader and ISR."""
     return frozenset(one for one in written.state.isr if zxids.get(one, written.zxid) > written.zxid)
 
 
 def _named(notification: Notification) -> list[TopicPartition]:
-    """Returns the partitions that a notification names; none where it can't be read."""
+    """Returns the partitions in the data of a notification's node; none, and logs that, if the data can't be read."""
     try:
         return [TopicPartition(*one) for one in controller_codec.decode_partitions(notification.data)]
     except ZooKeeperError:
@@ -460,7 +460,7 @@ def _named(notification: Notification) -> list[TopicPartition]:
 
 
 def _broker_of(notification: Notification) -> list[int]:
-    """Returns the broker that an event of a data directory names; none where it can't be read."""
+    """Returns a list of the broker whose data directory has failed, by a node's data; empty if it can't be read."""
     try:
         return [controller_codec.decode_log_dir_event(notification.data)]
     except ZooKeeperError:

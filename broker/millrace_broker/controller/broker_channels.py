@@ -40,7 +40,7 @@ OnEnded = Callable[[LiveBroker], None]
 
 
 class BrokerChannels:
-    """The channels to all live brokers.
+    """Sends the controller's requests to all live brokers, in order, by one connection to each.
 
     Args:
         connect: makes the connections.
@@ -58,7 +58,7 @@ class BrokerChannels:
         self._watches: dict[int, ProcessWatch] = {}
 
     def open(self, broker: LiveBroker) -> None:
-        """Begins to send to a broker that has come."""
+        """Begins to send requests to a broker that has registered, and to watch its process."""
         self._channels[broker.id] = _Channel(broker, self._listener, self._connect, self._on_response)
         endpoint = broker.endpoint(self._listener)
         if endpoint is not None and broker.registers_again:
@@ -66,7 +66,7 @@ class BrokerChannels:
             self._watches[broker.id] = ProcessWatch(f"broker-{broker.id}", endpoint.address, self._connect, ended)
 
     def close(self, broker: int) -> None:
-        """Sends nothing more to a broker that has gone; a request under way may still reach it."""
+        """Ends the sending to a broker that is gone, and the watch over it; a request under way may still reach it."""
         channel = self._channels.pop(broker, None)
         if channel is not None:
             channel.close()
@@ -75,12 +75,12 @@ class BrokerChannels:
             watch.close()
 
     def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
-        """Sends requests after those that were given before."""
+        """Queues requests to a broker, behind those that were given before."""
         self._channels[broker].send(requests)
 
 
 class _Channel:
-    """The channel to one incarnation of a broker."""
+    """The connection and the queue of requests to one registration of a broker; a restarted broker gets another."""
 
     def __init__(self, broker: LiveBroker, listener: str, connect: Connect, on_response: OnResponse) -> None:
         self._broker = broker
@@ -112,13 +112,13 @@ class _Channel:
         self._disconnect()
 
     def _next(self) -> ControlRequest | None:
-        """Returns the next request, once there is one; None when the channel is closed."""
+        """Waits for the next request and returns it; None when the channel is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             return None if self._is_closed else self._waiting.popleft()
 
     def _response_to(self, request: ControlRequest) -> BrokerResponse | None:
-        """Sends a request until it is answered, whatever fails; None when the channel is closed before."""
+        """Sends a request, and again after any failure, until it is answered; None if the channel is closed before."""
         was_logged = False
         while not self._is_closed:
             try:

@@ -20,9 +20,9 @@ from millrace_broker.storage import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A registered broker; its epoch is the id of the transaction (czxid) that created its registration.
+    """A registered broker; its epoch is the id of the ZooKeeper transaction (czxid) that created its registration.
 
-    `registers_again` says that it makes the registration again if another deletes it, which Apache Kafka's do not.
+    `registers_again` says that it registers again if another broker deletes its registration; Apache Kafka's do not.
     """
 
     id: int
@@ -32,15 +32,15 @@ class LiveBroker:
     registers_again: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Returns where the broker is reached by a listener; None where it has no listener of this name."""
+        """Returns the broker's address on a listener; None where it has no listener of this name."""
         return next((one for one in self.endpoints if one.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The brokers that keep a partition, the preferred leader first.
+    """The ids of the brokers that keep a partition, the preferred leader first.
 
-    While the partition is reassigned, these are the brokers it goes to and then those it comes from (KIP-455).
+    During a reassignment these are the brokers that it goes to, and then those that it comes from (KIP-455).
     """
 
     replicas: tuple[int, ...]
@@ -49,21 +49,21 @@ class Assignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The brokers that keep the partition in the end."""
+        """Returns the brokers that will keep the partition when the reassignment has ended, or that keep it now."""
         return tuple(one for one in self.replicas if one not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The brokers that kept it before; a reassignment may have changed their order."""
+        """Returns the brokers that kept the partition before its reassignment, whose order may have changed since."""
         return tuple(one for one in self.replicas if one not in self.adding)
 
     @property
     def is_reassigned(self) -> bool:
-        """Whether a reassignment is under way."""
+        """Returns whether a reassignment of the partition is under way."""
         return bool(self.adding or self.removing)
 
     def to(self, target: tuple[int, ...]) -> Assignment:
-        """Returns the assignment while the partition moves to `target`, which replaces an earlier target."""
+        """Returns the assignment during a reassignment to the brokers `target`, which replaces an earlier target."""
         origin = self.origin
         return Assignment(
             replicas=(*target, *(one for one in origin if one not in target)),
@@ -103,7 +103,7 @@ class Topic:
 
 @dataclass(slots=True)
 class ClusterState:
-    """What the controller knows.
+    """The controller's view of the cluster: brokers, topics, leaders, failures, deletions.
 
     Attributes:
         brokers: All registered brokers by id, also those that are shutting down.
@@ -122,20 +122,20 @@ class ClusterState:
     deleting: set[str] = field(default_factory=set)
 
     def assignment(self, partition: TopicPartition) -> Assignment | None:
-        """Returns the assignment of a partition; None for a partition that is not known."""
+        """Returns the brokers that keep a partition, as an Assignment; None for an unknown partition."""
         topic = self.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.assignments):
             return None
         return topic.assignments[partition.partition]
 
     def partitions(self) -> Iterator[tuple[TopicPartition, Assignment]]:
-        """Yields all partitions with their assignments."""
+        """Yields all partitions, each with the brokers that keep it."""
         for name, topic in self.topics.items():
             for index, assignment in enumerate(topic.assignments):
                 yield TopicPartition(name, index), assignment
 
     def kept_partitions(self) -> Iterator[tuple[TopicPartition, Assignment]]:
-        """Yields the partitions of topics that are not being deleted."""
+        """Yields the partitions of topics that are not being deleted, each with the brokers that keep it."""
         return ((key, assignment) for key, assignment in self.partitions() if key.topic not in self.deleting)
 
     def live(self) -> AbstractSet[int]:
@@ -151,11 +151,11 @@ class ClusterState:
         )
 
     def online(self, partition: TopicPartition) -> frozenset[int]:
-        """Returns the replicas that can serve the partition, on brokers that stay."""
+        """Returns the replicas that can serve the partition and whose brokers are not shutting down."""
         return self.reachable(partition) - self.shutting_down
 
     def forget_topic(self, name: str) -> None:
-        """Forgets a topic that is gone from ZooKeeper."""
+        """Removes a topic that is no longer in ZooKeeper."""
         self.topics.pop(name, None)
         self.deleting.discard(name)
         for key in [key for key in self.leaders if key.topic == name]:
@@ -165,7 +165,7 @@ class ClusterState:
 
 
 class ClusterCounts(NamedTuple):
-    """Live brokers, and the topics and partitions that are not being deleted.
+    """The numbers of live brokers, and of the topics and partitions that are not being deleted.
 
     `offline_partitions` have no leader that can serve them; `imbalanced_partitions` are not led by their first replica.
     """
@@ -178,7 +178,7 @@ class ClusterCounts(NamedTuple):
 
 
 def count_cluster(cluster: ClusterState) -> ClusterCounts:
-    """Returns the counts of a cluster."""
+    """Returns the numbers of a cluster's live brokers, topics, and partitions, offline and imbalanced ones too."""
     kept = [(name, tuple(topic.assignments)) for name, topic in tuple(cluster.topics.items())]
     kept = [(name, assignments) for name, assignments in kept if name not in cluster.deleting]
     offline = imbalanced = 0

@@ -47,19 +47,19 @@ UNKNOWN_TYPE = 0  # only a migration to KRaft tells full requests from others
 
 
 class LeaderAndIsrRequest(NamedTuple):
-    """The roles that a broker is to take."""
+    """A request that tells a broker which partitions to lead and to follow."""
 
     fields: LeaderAndIsrRequestFields
 
 
 class UpdateMetadataRequest(NamedTuple):
-    """A request that tells a broker of the cluster's brokers and leaders, which it then tells its clients."""
+    """A request that tells a broker the cluster's brokers and leaders, for its clients."""
 
     fields: UpdateMetadataRequestFields
 
 
 class StopReplicaRequest(NamedTuple):
-    """The replicas that a broker is to give up."""
+    """A request that tells a broker which replicas to stop, and which of their logs to delete."""
 
     fields: StopReplicaRequestFields
 
@@ -68,12 +68,12 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 
 
 class ControlRequests:
-    """Gathers what each broker is to be told.
+    """Collects what the controller has to tell each broker, until `drain` makes requests of it.
 
     Args:
         cluster: read when `drain` makes the requests, so that they tell of the newest state.
         controller_id: the id of this broker.
-        controller_epoch: the epoch of its claim.
+        controller_epoch: this broker's epoch as the controller.
         inter_broker_listener: the listener by which followers reach their leaders.
     """
 
@@ -92,7 +92,7 @@ class ControlRequests:
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
 
     def tell_roles(self, brokers: Iterable[int], key: TopicPartition, *, new: Collection[int] = ()) -> None:
-        """Sends LeaderAndIsr to those of the brokers that are registered; on the brokers `new` the replica is new."""
+        """Queues LeaderAndIsr for those of the brokers that are registered; `new` are those that get a new replica."""
         for broker in brokers:
             if broker in self._cluster.brokers and key in self._cluster.leaders:
                 roles = self._roles.setdefault(broker, {})
@@ -100,21 +100,22 @@ class ControlRequests:
         self.tell_metadata(self._cluster.brokers, [key])
 
     def tell_metadata(self, brokers: Iterable[int], keys: Iterable[TopicPartition] = ()) -> None:
-        """Sends UpdateMetadata to brokers, with the live brokers and these partitions."""
+        """Queues UpdateMetadata for brokers, with the live brokers and these partitions."""
         told = list(keys)
         for broker in brokers:
             self._metadata.setdefault(broker, set()).update(told)
 
     def stop(self, broker: int, key: TopicPartition, *, delete: bool) -> None:
-        """Sends StopReplica to a broker that is registered; with `delete` it deletes the log."""
+        """Queues StopReplica for a broker if it is registered; with `delete` it is to delete the log, too."""
         if broker in self._cluster.brokers:
             stops = self._stops.setdefault(broker, {})
             stops[key] = stops.get(key, False) or delete
 
     def drain(self, *, metadata_first: bool = False) -> dict[int, list[ControlRequest]]:
-        """Returns the requests to each broker in their order, and forgets what was gathered.
+        """Returns the queued requests to each broker in the order to send them, and empties the queues.
 
-        Roles come before the metadata that names the new leaders, unless a broker may not know the partitions yet.
+        LeaderAndIsr comes before the metadata that names the new leaders, unless `metadata_first`, as for a broker that
+        may not know the partitions yet.
         """
         brokers = {*self._roles, *self._metadata, *self._stops} & self._cluster.brokers.keys()
         requests = {broker: list(self._requests_to(broker)) for broker in sorted(brokers)}
@@ -237,7 +238,7 @@ class ControlRequests:
         }
 
     def _stop_epoch(self, key: TopicPartition) -> int:
-        """Returns the epoch that a broker compares with its own (KIP-570); -2 stops whatever its epoch is."""
+        """Returns the leader epoch for StopReplica: a broker with a newer one refuses it (KIP-570); -2 always stops."""
         if key.topic in self._cluster.deleting:
             return EPOCH_DURING_DELETE
         state = self._cluster.leaders.get(key)
@@ -249,9 +250,9 @@ class ControlRequests:
 
 
 class BrokerResponse(NamedTuple):
-    """The response of a broker, in one of its epochs, to a request.
+    """A broker's response to a request, with the broker's epoch.
 
-    `outcomes` has the error of each partition that the broker has named; `error_code` is that of the whole request.
+    `outcomes` has the error of each partition that the response names; `error_code` is that of the whole request.
     """
 
     broker: int
@@ -262,14 +263,14 @@ class BrokerResponse(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """The replicas that a broker has taken roles for, and those whose data directory has failed."""
+    """The replicas that a broker now leads or follows, and those that it can't, as their data directory has failed."""
 
     taken: set[TopicPartition]
     failed: set[TopicPartition]
 
 
 def roles_in(response: BrokerResponse) -> Roles:
-    """Returns what the response to LeaderAndIsr says; nothing for other requests, and for one that is refused."""
+    """Returns the replicas that a response to LeaderAndIsr reports; none for other responses, and for a refusal."""
     if not isinstance(response.request, LeaderAndIsrRequest) or response.error_code != ErrorCode.NONE:
         return Roles(set(), set())
     return Roles(
@@ -279,7 +280,7 @@ def roles_in(response: BrokerResponse) -> Roles:
 
 
 def deleted_replicas(response: BrokerResponse) -> set[TopicPartition]:
-    """Returns the replicas that the broker was to delete by StopReplica and has deleted."""
+    """Returns the replicas that a broker has deleted, by its response to StopReplica; none for other responses."""
     if not isinstance(response.request, StopReplicaRequest) or response.error_code != ErrorCode.NONE:
         return set()
     return {
@@ -293,7 +294,7 @@ def deleted_replicas(response: BrokerResponse) -> set[TopicPartition]:
 
 
 def role_outcomes(request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> dict[TopicPartition, int]:
-    """Returns the error of each partition in a response to LeaderAndIsr, which names topics by id."""
+    """Returns the error of each partition in a response to LeaderAndIsr, which names topics by id alone."""
     names = {topic["topic_id"]: topic["topic_name"] for topic in request.fields["topic_states"]}
     return {
         TopicPartition(names[topic.topic_id], one.partition_index): one.error_code

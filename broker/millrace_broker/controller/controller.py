@@ -62,7 +62,7 @@ WATCHED: Mapping[str, Read] = {
 
 
 class Controller:
-    """This broker as the controller, or as one that waits for the role.
+    """This broker's part in being the controller: it claims that role, or waits until the role is free.
 
     Args:
         session: the session that holds the broker's registration; its listener calls `zookeeper_changed`.
@@ -94,23 +94,23 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """Returns whether this broker is the controller, as far as it knows."""
         return self._active is not None
 
     def cluster_counts(self) -> ClusterCounts | None:
-        """Returns what the cluster has and lacks at this moment; None where another broker is the controller."""
+        """Returns the numbers of brokers, topics and partitions; None where another broker is the controller."""
         active = self._active
         return None if active is None else count_cluster(active.cluster)
 
     def start(self) -> None:
-        """Begins to claim the role; the broker is registered."""
+        """Starts the thread that claims the role of the controller; the broker must be registered."""
         self._events.put(self._claim_role)
         self._thread.start()
 
     def stop(self) -> None:
-        """Gives the role up, and waits until the event under way has ended, as long as ZooKeeper answers.
+        """Gives up being the controller, and waits until the present event is done, as long as ZooKeeper answers.
 
-        Without ZooKeeper the event, and the role, end with the session, which the broker closes after this.
+        Without ZooKeeper both end with the session, which the broker closes after this.
         """
         with self._stopping:
             self._is_stopped.set()
@@ -119,14 +119,17 @@ class Controller:
             self._thread.join(ZOOKEEPER_CHECK_INTERVAL_S)
 
     def zookeeper_changed(self, changed: frozenset[str] | None) -> None:
-        """Takes the paths that changed; None after the connection was lost, since any may have."""
+        """Queues a read of the ZooKeeper nodes whose paths changed; of all for None, after a lost connection."""
         if changed is None:
             self._events.put(self._read_all)
         else:
             self._events.put(lambda: self._read(changed))
 
     def asked(self, ask: Callable[[ActiveController], T]) -> Future[T]:
-        """Does what a request asks for, as the controller; the future fails with NotControllerError where it is not."""
+        """Returns the future result of `ask`, called on the controller's thread; `ask` may make it fail by an error.
+
+        It fails with NotControllerError where this broker is not the controller.
+        """
         response: Future[T] = Future()
 
         def event() -> None:
@@ -163,7 +166,7 @@ class Controller:
                 response.set_exception(self._stops())
 
     def _next_event(self) -> Event | None:
-        """Returns the next event, or the check of the leaders' balance when it is due; None at the end."""
+        """Waits for the next event and returns it; returns the check of the leaders' balance when due, None to end."""
         interval_s = self._config.rebalance_interval_s
         if self._active is None or interval_s is None:
             return self._events.get()
@@ -174,7 +177,7 @@ class Controller:
             return self._active.rebalance_leaders
 
     def _do(self, event: Event) -> None:
-        """Does an event; where that fails, the role is claimed again."""
+        """Calls an event's function; if that fails, resigns, and claims the role of the controller again."""
         began_s, elected = self._clock.monotonic_s(), self.elections.elected
         try:
             event()
@@ -202,7 +205,7 @@ class Controller:
         return ProcessWatch("controller", address, self._connect, on_ended)
 
     def _claim_role(self) -> None:
-        """Becomes the controller if no other broker is; the watch tells when the role is free again."""
+        """Becomes the controller if no other broker is, and has ZooKeeper tell when another gives that up."""
         self._session.exists(paths.CONTROLLER, watch=True)
         if self._active is not None or self._is_stopped.is_set():
             return
@@ -234,7 +237,7 @@ class Controller:
         return lambda broker: self._events.put(lambda: end(broker))
 
     def _watch_over(self, other: tuple[LiveBroker, int] | None) -> None:
-        """Watches over the process of the broker that is the controller, and over no other from now on."""
+        """Watches the process of the other broker that is the controller (None: of none), to depose it if it ends."""
         if self._watch_over_other is not None:
             self._watch_over_other.close()
             self._watch_over_other = None
@@ -259,7 +262,7 @@ class Controller:
             self._active.answered(response)
 
     def _read(self, changed: frozenset[str]) -> None:
-        """Reads again the parts of the cluster's state to which changed paths belong."""
+        """Reads the parts of the cluster's state again to which the changed paths belong."""
         if paths.CONTROLLER in changed:
             self._check_role()
         for parent, read in WATCHED.items():
@@ -274,7 +277,7 @@ class Controller:
                 read(self._active)
 
     def _check_role(self) -> None:
-        """Resigns where the claim is gone, as it is after the session has expired, and claims a role that is free."""
+        """Resigns if this broker's claim is gone, as after an expired session; claims the role if it is free."""
         controller, epoch = self._session.nodes([paths.CONTROLLER, paths.CONTROLLER_EPOCH])
         is_ours = controller is not None and self._session.holds(controller)
         is_current = self._claim is not None and epoch is not None and epoch.version == self._claim.epoch_version
@@ -289,7 +292,7 @@ class Controller:
         self._active, self._claim = None, None
 
     def _give_up(self) -> None:
-        """Resigns, and frees the role for the next broker; where that fails, the end of the session frees it."""
+        """Resigns, and deletes this broker's claim, so that another may follow; else that ends with the session."""
         was_active = self._active is not None
         self._resign()
         ends_with_session = self._is_stopped.is_set() and self._session.trouble is not None

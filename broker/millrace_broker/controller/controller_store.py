@@ -49,7 +49,7 @@ BEFORE_THE_FIRST = 0
 
 
 class ControllerClaim(NamedTuple):
-    """The claim by which a broker is the controller.
+    """The proof, in ZooKeeper, that a broker is the controller.
 
     Attributes:
         epoch: The controller epoch, one more than that of the controller before.
@@ -60,7 +60,7 @@ class ControllerClaim(NamedTuple):
     epoch_version: int
 
     def check(self) -> Check:
-        """Returns the operation that lets a transaction through only while no other broker has claimed the role."""
+        """Returns an operation with which a transaction fails once another broker has become the controller."""
         return Check(paths.CONTROLLER_EPOCH, self.epoch_version)
 
 
@@ -68,7 +68,7 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
     """Makes a broker the controller and returns the claim; None where another session holds the role.
 
     That may be a former session of the same broker: its node does not tell which epoch counts now, so the caller has to
-    wait until the node is gone. A claim of the same session whose answer was lost is returned as it was made.
+    wait until the node is gone. A claim of the same session whose response was lost is returned as it was made.
 
     Raises:
         ZooKeeperError: ZooKeeper does not answer, and the claim may have been made; or others change the nodes all the
@@ -97,9 +97,9 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
 
 
 def other_controller(session: ZooKeeperSession) -> tuple[LiveBroker, int] | None:
-    """Returns the broker that is the controller, and which transaction has made it that.
+    """Returns the broker that is the controller, and the id (zxid) of the transaction that made it so.
 
-    None while there is none that can be read, or it is a former session of a broker. Raises ZooKeeperError.
+    None if there is none, it can't be read, or its session is a former one of the broker. Raises ZooKeeperError.
     """
     (controller,) = session.nodes([paths.CONTROLLER])
     if controller is None:
@@ -119,7 +119,7 @@ def other_controller(session: ZooKeeperSession) -> tuple[LiveBroker, int] | None
 def depose_controller(session: ZooKeeperSession, broker: LiveBroker, claimed_zxid: int) -> bool:
     """Deletes the claim and the registration of a controller whose process has ended, so that another can follow.
 
-    Returns false where the claim of that transaction is gone already. Raises ZooKeeperError.
+    Returns False where the claim that was made in the transaction `claimed_zxid` is gone. Raises ZooKeeperError.
     """
     path = paths.broker(broker.id)
     epoch, controller, node = session.nodes([paths.CONTROLLER_EPOCH, paths.CONTROLLER, path])  # read in this order
@@ -137,7 +137,7 @@ def depose_controller(session: ZooKeeperSession, broker: LiveBroker, claimed_zxi
 
 
 def _epoch_node(session: ZooKeeperSession) -> Node:
-    """Returns the node `/controller_epoch`, which the first claim in a cluster creates."""
+    """Returns the node `/controller_epoch`; creates it for the first controller of a cluster."""
     (node,) = session.nodes([paths.CONTROLLER_EPOCH])
     if node is None:
         session.create(paths.CONTROLLER_EPOCH, encode_controller_epoch(BEFORE_THE_FIRST))
@@ -148,21 +148,21 @@ def _epoch_node(session: ZooKeeperSession) -> Node:
 
 
 class Notification(NamedTuple):
-    """A node that tells the controller of an event or a request, and is deleted once that has been handled."""
+    """A node (path and data) that tells the controller of an event or a request, and is deleted once that is done."""
 
     path: str
     data: bytes
 
 
 class WrittenState(NamedTuple):
-    """The state of a partition, and the id of the transaction that wrote it."""
+    """The leader and ISR of a partition as stored, and the id (zxid) of the transaction that wrote them."""
 
     state: LeaderAndIsr
     zxid: int
 
 
 class ControllerStore:
-    """Reads and writes the nodes of one controller; for one thread at a time. Each call may raise ZooKeeperError.
+    """Reads and writes the controller's nodes in ZooKeeper; for one thread at a time. Calls may raise ZooKeeperError.
 
     Args:
         session: the session that holds the claim.
@@ -182,7 +182,7 @@ class ControllerStore:
         return {one.id: one for one in found if one is not None}
 
     def deregister(self, broker: LiveBroker) -> bool:
-        """Deletes the registration of a broker whose process has ended; returns false where it is gone already."""
+        """Deletes the registration of a broker whose process has ended; returns False where it is gone already."""
         (node,) = self._session.nodes([paths.broker(broker.id)])
         if node is None or node.created_zxid != broker.epoch:
             return False
@@ -205,11 +205,11 @@ class ControllerStore:
         return topics
 
     def states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
-        """Returns the states of those partitions that have one."""
+        """Returns the stored leader and ISR of those partitions that have them and can be read."""
         return {key: state for key, (state, _) in self.written_states(keys).items()}
 
     def written_states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, WrittenState]:
-        """Returns the stored states of partitions, each with the transaction that wrote it.
+        """Returns the stored states (leader and ISR) of partitions, each with the transaction that wrote it.
 
         One that can't be read is logged and left out: nobody knows who may lead the partition.
         """
@@ -225,10 +225,10 @@ class ControllerStore:
         return {key: node for key, node in zip(wanted, nodes, strict=True) if node is not None}
 
     def new_disks(self, brokers: Iterable[LiveBroker]) -> dict[int, int]:
-        """Returns the id of the transaction that tells of a new disk, for each broker that has ever begun with one.
+        """Returns, for each broker that ever started with an empty disk, the zxid of the node that records it.
 
-        An older state that says that the broker is in sync is no longer true. Where the note of the new disk still says
-        that the broker is coming, the transaction is that of the broker's registration.
+        An in-sync replica set that was written before that transaction must not count the broker as in sync. While the
+        node still says that the broker is about to register, the zxid is that of the broker's registration.
         """
         wanted = list(brokers)
         nodes = self._session.nodes([paths.new_disks(one.id) for one in wanted])
@@ -239,9 +239,9 @@ class ControllerStore:
         }
 
     def unclean_topics(self, names: Iterable[str], *, default: bool) -> set[str]:
-        """Returns those of the topics in which a replica that is not in sync may be elected.
+        """Returns those of the topics in which a replica out of sync may be elected; `default` is the broker's setting.
 
-        A topic whose configuration can't be read is none of them, as it may forbid that; this is logged.
+        A topic whose configuration can't be read is not among them, as it may forbid that; this is logged.
         """
         wanted = sorted(set(names))
         allowed = set()
@@ -260,20 +260,20 @@ class ControllerStore:
         return set(self._session.children(paths.DELETE_TOPICS, watch=True))
 
     def requested(self, path: str) -> Notification | None:
-        """Returns a request such as `/admin/reassign_partitions`; None while there is none."""
+        """Returns the node of a request, such as `/admin/reassign_partitions`; None if there is none."""
         if not self._session.exists(path, watch=True):
             return None
         data = self._session.get(path)
         return None if data is None else Notification(path, data)
 
     def notifications(self, parent: str) -> list[Notification]:
-        """Returns the notifications below a node in their order."""
+        """Returns the nodes below `parent`, each of which tells of an event, oldest first."""
         nodes = [f"{parent}/{name}" for name in sorted(self._session.children(parent, watch=True))]
         found = zip(nodes, self._session.get_many(nodes), strict=True)
         return [Notification(path, data) for path, data in found if data is not None]
 
     def create_states(self, states: States) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes the first states of partitions, and returns them; where a partition has a state already, that one.
+        """Writes first states (leader and ISR) of partitions; returns them, or those that others had written before.
 
         A partition whose state can't be read is left out.
         """
@@ -283,7 +283,7 @@ class ControllerStore:
         return written
 
     def change_states(self, states: States) -> tuple[dict[TopicPartition, LeaderAndIsr], set[TopicPartition]]:
-        """Replaces states whose nodes still have the version that is their partition epoch.
+        """Replaces the stored states (leader and ISR), unless others have changed them since they were read.
 
         Returns:
             The states as they are written, with the next partition epoch; and the partitions whose nodes others have
@@ -306,7 +306,7 @@ class ControllerStore:
         return written, refused
 
     def write_assignments(self, name: str, assignments: Mapping[int, Assignment]) -> None:
-        """Replaces the assignments of some partitions of a topic; what others have changed in the node stays."""
+        """Replaces the replicas of some partitions of a topic, by index; other changes in the topic's node stay."""
         path = paths.topic(name)
         for _ in range(ATTEMPTS):
             (node,) = self._session.nodes([path])
@@ -320,7 +320,7 @@ class ControllerStore:
         raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
 
     def delete_topic(self, name: str) -> None:
-        """Deletes the nodes of a topic; its own and the request come last, so that a cut deletion is continued."""
+        """Deletes a topic's nodes; the topic's own and the deletion request come last, so that it can be continued."""
         for _ in range(ATTEMPTS):
             *below, topic = self._session.tree(paths.topic(name)) or [""]
             request = paths.delete_topic(name)
@@ -330,7 +330,7 @@ class ControllerStore:
         raise ZooKeeperError(f"the nodes of topic {name} were changed by others {ATTEMPTS} times in a row")
 
     def remove(self, nodes: Iterable[str]) -> None:
-        """Deletes notifications and requests that are done; those that are gone already are left out."""
+        """Deletes nodes of notifications and requests that are handled; one that is gone is no error."""
         for node in nodes:
             self._write([Delete(node)])
 
@@ -348,7 +348,7 @@ class ControllerStore:
         raise ZooKeeperError(f"{paths.PRODUCER_IDS} was changed by others {ATTEMPTS} times in a row")
 
     def _with_id(self, name: str) -> codec.TopicAssignment | None:
-        """Writes an id into the node of a topic that has none, and returns what is in it; None where it is gone."""
+        """Gives a topic without an id a new one; returns what its node has then, None where it is gone."""
         path = paths.topic(name)
         for _ in range(ATTEMPTS):
             (node,) = self._session.nodes([path], watch=True)
@@ -371,7 +371,7 @@ class ControllerStore:
         raise ZooKeeperError(f"the first states of {len(states)} partitions are changed by others all the time")
 
     def _creations(self, states: States) -> list[Operation]:
-        """Returns the operations that create states, with the nodes above them that are not there."""
+        """Returns the operations that create the nodes with leaders and ISRs, and those above them that are missing."""
         above = {paths.partitions(key.topic): None for key in states}
         above |= {paths.partition(*key): None for key in states}
         there = self._session.nodes(list(above))
@@ -382,7 +382,7 @@ class ControllerStore:
         ]
 
     def _delete(self, nodes: Sequence[str]) -> bool:
-        """Deletes nodes in their order, and returns whether none was refused."""
+        """Deletes nodes in their order; returns False where one could not be, as it was changed meanwhile."""
         chunks = (
             nodes[begin : begin + WRITES_PER_TRANSACTION] for begin in range(0, len(nodes), WRITES_PER_TRANSACTION)
         )
@@ -392,7 +392,7 @@ class ControllerStore:
         return replace(state, controller_epoch=self._claim.epoch)
 
     def _write(self, operations: Sequence[Operation]) -> Refused | None:
-        """Carries out the operations if the claim holds; returns the one that was refused, with its index."""
+        """Writes in one transaction, or raises NotControllerError; returns the operation that was refused, or None."""
         if not operations:
             return None
         answer = self._session.multi([self._claim.check(), *operations])
@@ -410,7 +410,7 @@ def _chunks(states: States, size: int) -> Iterable[States]:
 
 
 def _readable_broker(broker: int, node: Node) -> LiveBroker | None:
-    """Returns a registered broker; None where its registration can't be read, which is logged."""
+    """Returns a broker from the node of its registration; None, and logs that, where it can't be read."""
     try:
         found = codec.decode_broker(node.data)
     except ZooKeeperError:
@@ -420,7 +420,7 @@ def _readable_broker(broker: int, node: Node) -> LiveBroker | None:
 
 
 def _readable(name: str, node: Node | None) -> codec.TopicAssignment | None:
-    """Returns the assignment in a topic's node; None without a node, and where it can't be read, which is logged."""
+    """Returns the replicas of a topic's partitions from its node; None without a node, or if it can't be read."""
     try:
         return None if node is None else codec.decode_topic(node.data)
     except ZooKeeperError:
@@ -449,7 +449,7 @@ def _encoded(topic: Topic) -> codec.TopicAssignment:
 
 
 def _readable_state(key: TopicPartition, node: Node) -> LeaderAndIsr | None:
-    """Returns the state in a partition's node; None where it can't be read, which is logged."""
+    """Returns a partition's leader and ISR from its node; None, and logs that, where it can't be read."""
     try:
         state = codec.decode_partition_state(node.data)
     except ZooKeeperError:

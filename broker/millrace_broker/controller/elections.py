@@ -55,7 +55,7 @@ Online = AbstractSet[int]
 
 
 def elect_first(assignment: Assignment, online: Online) -> LeaderAndIsr | None:
-    """Returns the first state of a new partition; None while no replica is online."""
+    """Returns the first leader and ISR of a new partition; None while no replica is online."""
     isr = tuple(one for one in assignment.replicas if one in online)
     return LeaderAndIsr(isr[0], 0, isr) if isr else None
 
@@ -63,9 +63,10 @@ def elect_first(assignment: Assignment, online: Online) -> LeaderAndIsr | None:
 def elect_after_failure(
     assignment: Assignment, state: LeaderAndIsr, reachable: Online, online: Online, *, is_unclean_allowed: bool
 ) -> LeaderAndIsr | None:
-    """Returns the state after replicas have failed or come back; it has no leader where none can be elected.
+    """Returns the state after replicas have failed or come back, None if unchanged; without a leader if none can lead.
 
-    `reachable` are also the replicas on brokers that are shutting down: they go on leading, but are not elected.
+    `reachable` has, beyond `online`, replicas on brokers that are shutting down: they go on leading, but are not
+    elected.
     """
     if state.leader in reachable:
         return _changed(state, state.leader, tuple(one for one in state.isr if one in reachable))
@@ -88,7 +89,7 @@ def elect_after_restart(
     restarted: Online,
     emptied: Online = frozenset(),
 ) -> LeaderAndIsr | None:
-    """Returns the state after replicas have started again that no controller saw go, some of them with a new disk.
+    """Returns the leader and ISR after brokers have restarted unseen by a controller, some of them with an empty disk.
 
     `restarted` replicas may have lost what was not synced. So another replica leads, or else the same leader leads in
     the next epoch, by which followers and consumers learn of records that are gone (KIP-101, KIP-320). `emptied`
@@ -105,7 +106,7 @@ def elect_after_restart(
 
 
 def elect_preferred(assignment: Assignment, state: LeaderAndIsr, online: Online) -> LeaderAndIsr | None:
-    """Returns the state in which the first replica leads; None where it does, or can't."""
+    """Returns the leader and ISR with the preferred leader leading; None where it leads already, or can't."""
     preferred = assignment.replicas[0]
     if preferred == state.leader or preferred not in online or preferred not in state.isr:
         return None
@@ -113,9 +114,9 @@ def elect_preferred(assignment: Assignment, state: LeaderAndIsr, online: Online)
 
 
 def elect_at_shutdown(assignment: Assignment, state: LeaderAndIsr, online: Online, broker: int) -> LeaderAndIsr | None:
-    """Returns the state in which a broker neither leads nor is in sync; None where no other replica can lead.
+    """Returns the leader and ISR without `broker`; None if unchanged, or if no other replica can lead.
 
-    `online` are the replicas on brokers that stay.
+    `online` are the replicas whose brokers are not shutting down.
     """
     isr = tuple(one for one in state.isr if one != broker)
     if state.leader != broker:
@@ -125,7 +126,7 @@ def elect_at_shutdown(assignment: Assignment, state: LeaderAndIsr, online: Onlin
 
 
 def elect_in_target(assignment: Assignment, state: LeaderAndIsr, online: Online) -> LeaderAndIsr | None:
-    """Returns the state at the end of a reassignment; None where none of the target can lead."""
+    """Returns the leader and ISR at the end of a reassignment; None where no replica of its target can lead."""
     isr = tuple(one for one in state.isr if one in assignment.target)
     candidates = set(isr) & online
     leader = state.leader if state.leader in candidates else _first(assignment.target, candidates)
@@ -133,7 +134,7 @@ def elect_in_target(assignment: Assignment, state: LeaderAndIsr, online: Online)
 
 
 def raise_epoch(state: LeaderAndIsr) -> LeaderAndIsr:
-    """Returns the same state in the next leader epoch, for brokers that are to take another assignment."""
+    """Returns the same leader and ISR in the next leader epoch, so that brokers take another assignment."""
     return _next(state, state.leader, state.isr)
 
 
@@ -150,7 +151,10 @@ def _next(state: LeaderAndIsr, leader: int, isr: tuple[int, ...]) -> LeaderAndIs
 
 
 def find_imbalance(cluster: ClusterState, most_percent: int) -> set[TopicPartition]:
-    """Returns the partitions of brokers out of balance whose first replicas do not lead, and can."""
+    """Returns the partitions whose preferred leader can lead again, of brokers out of balance.
+
+    A broker is, if more than `most_percent` of the partitions that it should lead are led by others.
+    """
     preferred: dict[int, set[TopicPartition]] = defaultdict(set)
     led_by_others: dict[int, set[TopicPartition]] = defaultdict(set)
     for key, assignment in cluster.kept_partitions():
@@ -180,7 +184,7 @@ AskedPartition = TopicIdPartition | TopicPartition
 
 
 class IsrProposal(NamedTuple):
-    """What the leader of a partition asks for; the ISR has the epoch of each broker, -1 where the leader has none."""
+    """A leader's proposal of other in-sync replicas; `isr` has their broker epochs, -1 where the leader has none."""
 
     leader: int
     leader_epoch: int
@@ -190,7 +194,7 @@ class IsrProposal(NamedTuple):
 
 
 def judge(cluster: ClusterState, key: TopicPartition, proposal: IsrProposal) -> LeaderAndIsr | ErrorCode:
-    """Returns the state to write, the known state where it is already as proposed, or the error."""
+    """Returns the leader and ISR to write for a leader's proposal, the present ones if they are so, or an error."""
     state, assignment = cluster.leaders.get(key), cluster.assignment(key)
     if state is None or assignment is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -210,7 +214,7 @@ def judge(cluster: ClusterState, key: TopicPartition, proposal: IsrProposal) -> 
 
 
 def _fence(state: LeaderAndIsr, proposal: IsrProposal) -> ErrorCode | None:
-    """Returns the error where one of the two sides is out of date."""
+    """Returns the error code if the leader, or this controller, has an older epoch than the other; else None."""
     if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
         return ErrorCode.NOT_CONTROLLER
     if proposal.leader_epoch < state.leader_epoch or proposal.leader != state.leader:

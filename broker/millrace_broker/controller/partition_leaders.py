@@ -35,12 +35,12 @@ Decide = Callable[[TopicPartition, Assignment, LeaderAndIsr], LeaderAndIsr | Non
 
 
 class PartitionLeaders:
-    """Changes the states of partitions.
+    """Changes the states (leader and ISR) of partitions, in ZooKeeper and in `cluster`, and tells the brokers.
 
     Args:
         cluster: is given the new states once they are stored.
         store: writes the new states to ZooKeeper.
-        requests: gathers what the brokers are told.
+        requests: collects what the brokers are told.
         counts: counts the elections.
         is_unclean_allowed: unclean.leader.election.enable of the broker, for topics that do not set it.
     """
@@ -61,7 +61,7 @@ class PartitionLeaders:
         self._is_unclean_allowed = is_unclean_allowed
 
     def create(self, keys: Iterable[TopicPartition]) -> None:
-        """Gives the first states to partitions without one, where a replica is online, and starts the replicas."""
+        """Elects leaders for new partitions that have a replica online, and has brokers make the replicas."""
         first: dict[TopicPartition, LeaderAndIsr] = {}
         for key in keys:
             assignment = self._cluster.assignment(key)
@@ -74,7 +74,7 @@ class PartitionLeaders:
             self._requests.tell_roles(replicas, key, new=replicas)
 
     def change(self, keys: Iterable[TopicPartition], decide: Decide) -> set[TopicPartition]:
-        """Writes what `decide` makes of the states of partitions, None for no change; returns those that have changed.
+        """Writes the states that `decide` returns for partitions (None: no change); returns those that have changed.
 
         The reachable replicas are told of each change, and all brokers of the new metadata.
         """
@@ -94,7 +94,7 @@ class PartitionLeaders:
         return changed
 
     def elect_leaders(self, keys: Iterable[TopicPartition]) -> None:
-        """Elects leaders where a partition's leader is not online, and removes replicas that are not from the ISR."""
+        """Elects leaders where the leader is not online, and removes replicas from the ISR that are not online."""
         wanted = [key for key in keys if key in self._cluster.leaders]
         stuck = {key.topic for key in wanted if not self._cluster.online(key) & set(self._cluster.leaders[key].isr)}
         unclean = self._store.unclean_topics(stuck, default=self._is_unclean_allowed) if stuck else set()
@@ -105,14 +105,14 @@ class PartitionLeaders:
                 logger.warning("%s has no leader: none of its in-sync replicas %s is online", key, list(state.isr))
 
     def read_again(self, keys: Collection[TopicPartition]) -> None:
-        """Reads the states of partitions that others have changed."""
+        """Reads the states of partitions from ZooKeeper into `cluster`, as others have changed them."""
         found = self._store.states(keys)
         self._cluster.leaders |= found
         for key in set(keys) - found.keys():
             self._cluster.leaders.pop(key, None)
 
     def _count(self, written: Mapping[TopicPartition, LeaderAndIsr]) -> None:
-        """Counts leaders that took over from others; `cluster` must still have the states before."""
+        """Counts the elections in the states written; `cluster` must still have the states before."""
         for key, state in written.items():
             before = self._cluster.leaders[key]
             if state.leader not in (NO_LEADER, before.leader):
@@ -136,7 +136,7 @@ class PartitionLeaders:
 
 
 class Reassignments:
-    """The reassignments under way, which the assignments of the cluster name."""
+    """Begins, continues and ends the reassignments that the assignments in `cluster` name."""
 
     def __init__(
         self, cluster: ClusterState, store: ControllerStore, requests: ControlRequests, leaders: PartitionLeaders
@@ -147,7 +147,7 @@ class Reassignments:
         self._leaders = leaders
 
     def begin(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        """Begins reassignments of known partitions, in place of those under way, and ends those that need no move."""
+        """Begins reassignments in place of those under way, and ends those that move nothing."""
         for key, target in targets.items():
             before = self._cluster.topics[key.topic].assignments[key.partition]
             after = before.to(target)
@@ -157,7 +157,7 @@ class Reassignments:
         self.go_on(targets, is_begin=True)
 
     def go_on(self, keys: Iterable[TopicPartition], *, is_begin: bool = False) -> None:
-        """Ends those reassignments whose target is in sync; the replicas of the others are started with `is_begin`."""
+        """Ends those reassignments whose target is in sync; with `is_begin` has brokers start the others' replicas."""
         for key in sorted(keys):
             assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
             if assignment is None or state is None:
@@ -183,7 +183,7 @@ class Reassignments:
         return elect_in_target(assignment, state, self._cluster.online(key))
 
     def _stop(self, key: TopicPartition, brokers: Collection[int]) -> None:
-        """Takes brokers that are not to get the partition any more out of the ISR, and has them delete it."""
+        """Removes brokers that shall not keep the partition from its ISR, and has them delete their replica."""
         if brokers:
             self._leaders.change([key], self._elected_among_all)
         for broker in brokers:

@@ -35,7 +35,7 @@ Connect = Callable[[Address], Connection]  # raises BrokerUnreachableError
 
 
 class ProcessWatch:
-    """The watch over one process, from now on, in a thread of its own.
+    """Watches a process of a broker by a connection to it, in a thread of its own, from now on.
 
     Args:
         name: whose process it is, for the name of the thread.
@@ -79,7 +79,7 @@ class ProcessWatch:
             self._is_closed.wait(pause_s)
 
     def _lasts(self, connected: socket.socket) -> bool:
-        """Returns once the connection breaks, or the watch is closed: whether it was there for more than a moment."""
+        """Waits until the connection breaks or the watch is closed; returns whether it lasted more than a moment."""
         with connected:
             with self._closing:
                 self._socket = connected
@@ -101,7 +101,7 @@ class ProcessWatch:
 
 
 def is_refused(address: Address) -> bool:
-    """Returns whether a machine answers that nobody listens at an address; false where it does not answer at all."""
+    """Returns whether a connection to the address is refused, as nobody listens; False if no machine answers."""
     try:
         socket.create_connection(address, PROBE_TIMEOUT_S, all_errors=True).close()
     except ExceptionGroup as errors:  # one for each address of the name

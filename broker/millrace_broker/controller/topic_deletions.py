@@ -25,12 +25,12 @@ Replica = tuple[int, TopicPartition]
 
 
 class TopicDeletions:
-    """The deletions under way.
+    """Deletes topics: has all replicas deleted, and then the topic's nodes in ZooKeeper.
 
     Args:
         cluster: knows which topics are being deleted.
         store: has the requests, and the nodes that are deleted.
-        requests: gathers what the brokers are told.
+        requests: collects what the brokers are told.
         is_enabled: delete.topic.enable; where it is false, requests are removed without a deletion.
     """
 
@@ -45,7 +45,7 @@ class TopicDeletions:
         self._left: dict[str, set[Replica]] = {}  # of topics whose deletion has begun
 
     def read_requests(self) -> None:
-        """Begins the deletions that are asked for; requests for topics that do not exist are removed."""
+        """Begins the deletions that are requested in ZooKeeper; removes requests for topics that do not exist."""
         wanted = self._store.topics_to_delete()
         known = wanted & self._cluster.topics.keys() if self._is_enabled else set()
         self._store.remove(paths.delete_topic(name) for name in sorted(wanted - known))
@@ -53,7 +53,7 @@ class TopicDeletions:
         self.resume()
 
     def resume(self) -> None:
-        """Begins the deletions that were asked for, but for topics of which a partition is being reassigned."""
+        """Begins the requested deletions, except of topics with a partition that is being reassigned."""
         for name in sorted(self._waiting):
             assignments = self._cluster.topics[name].assignments
             if not any(one.is_reassigned for one in assignments):
@@ -61,11 +61,11 @@ class TopicDeletions:
                 self._begin(name, {TopicPartition(name, index): one for index, one in enumerate(assignments)})
 
     def ask_again(self, brokers: Collection[int]) -> None:
-        """Asks brokers that have come back to delete what they still keep."""
+        """Has brokers that have come back delete the replicas of deleted topics that they still have."""
         self._stop([one for left in self._left.values() for one in left if one[0] in brokers])
 
     def deleted(self, broker: int, keys: Iterable[TopicPartition]) -> None:
-        """Crosses replicas off that a broker has deleted, and ends the deletion of topics that have none left."""
+        """Takes note of replicas that a broker has deleted; ends the deletion of a topic when it was the last."""
         for key in keys:
             self._left.get(key.topic, set()).discard((broker, key))
         for name in [name for name, left in self._left.items() if not left]:
@@ -75,7 +75,7 @@ class TopicDeletions:
             logger.info("topic %s is deleted", name)
 
     def forget(self, name: str) -> None:
-        """Forgets the deletion of a topic whose nodes another has deleted."""
+        """Forgets the deletion of a topic whose nodes are already gone from ZooKeeper."""
         self._waiting.discard(name)
         self._left.pop(name, None)
 

@@ -93,7 +93,7 @@ def commit_in_transaction(
 
 
 def refused(asked: Sequence[Commit], error: ErrorCode) -> asyncio.Future[Errors]:
-    """Returns a finished future with this error for every partition."""
+    """Returns a finished future with this error for every partition of `asked`."""
     response: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
     response.set_result({one.topic_partition: error for one in asked})
     return response
@@ -155,7 +155,7 @@ def fetch(
     """Returns (error of the group, offsets) for the partitions `asked`, or for all that have an offset if it is None.
 
     Raises:
-        GroupError: as in `commit`.
+        GroupError: the group is led elsewhere or still being loaded.
     """
     shard = coordinator.shard(group_id)
     group = shard.groups.get(group_id)
@@ -184,7 +184,7 @@ def delete(
     """Deletes offsets (KIP-496); the future gets the error of the group and one for each partition.
 
     Raises:
-        GroupError: as in `commit`.
+        GroupError: the group is led elsewhere or still being loaded.
     """
     response: asyncio.Future[tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]]
     response = asyncio.get_running_loop().create_future()

@@ -114,7 +114,7 @@ class Leaving(NamedTuple):
 
 
 class Respond(NamedTuple):
-    """An effect: answer the request of this ticket."""
+    """An effect: answer the request whose future is `ticket`."""
 
     ticket: Ticket
     result: object
@@ -135,7 +135,7 @@ class CancelTimer(NamedTuple):
 
 
 class StoreRecords(NamedTuple):
-    """An effect: append records, and then call `stored` with `outcome`, by which the group knows what they were for.
+    """An effect: append records, and then call the group's `stored` with `outcome`, which says what they were for.
 
     `is_rebalance` says that they begin a new generation or epoch.
     """
@@ -226,15 +226,15 @@ class Group(Protocol):
     # Requests of members that use the classic protocol.
 
     def join(self, join: Join, now_ms: int) -> Effects:
-        """Handles JoinGroup; the response goes to the ticket of the request."""
+        """Handles JoinGroup; the ticket (the request's future) gets the response, perhaps later."""
         ...
 
     def sync(self, sync: Sync, now_ms: int) -> Effects:
-        """Handles SyncGroup; the response goes to the ticket of the request."""
+        """Handles SyncGroup; the ticket (the request's future) gets the response, perhaps later."""
         ...
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> tuple[ErrorCode, Effects]:
-        """Handles a classic member's Heartbeat; returns the error or NONE."""
+        """Handles a classic member's Heartbeat; returns the error or NONE, and the timers to set."""
         ...
 
     def leave(self, leaving: Sequence[Leaving], now_ms: int) -> tuple[list[ErrorCode], Effects]:
@@ -248,7 +248,7 @@ class Group(Protocol):
         ...
 
     def committed(self, committer: Committer, now_ms: int) -> Effects:
-        """Notes that a member has committed offsets, which keeps the session of a classic member alive."""
+        """Restarts a classic member's session, as it has committed offsets."""
         ...
 
     def loaded(self, now_ms: int) -> Effects:
@@ -256,11 +256,11 @@ class Group(Protocol):
         ...
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """Goes on once the records of a `StoreRecords` are replicated, or have failed with `error`."""
+        """Returns what to do once records with this `outcome` are replicated, or have failed with `error`."""
         ...
 
     def timer_expired(self, timer: Hashable, now_ms: int) -> Effects:
-        """Does what follows when a timer of this group has run out."""
+        """Returns what to do as a timer of this group, by its key, has run out."""
         ...
 
     def unloaded(self, error: ErrorCode) -> Effects:

@@ -41,7 +41,7 @@ from millrace_broker.storage import TopicPartition
 
 
 def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
-    """Takes in a committed offset's record or tombstone; a group that only keeps offsets has no other record."""
+    """Adds a record's committed offset to a shard, and its group if there is none; removes it if `value` is None."""
     offset_key = read_offset_key(key)
     if value is None:
         shard.offsets.remove(offset_key)
@@ -51,7 +51,7 @@ def replay_offset(shard: Shard, key: bytes, value: bytes | None) -> None:
 
 
 def replay_group(shard: Shard, key: bytes, value: bytes | None) -> None:
-    """Takes in a classic group's record; after a tombstone, only the group's offsets are kept, if it has any."""
+    """Sets a shard's classic group as its record says; without a value only its offsets are kept, if it has any."""
     group_id = read_group_key(key)
     if value is None:
         shard.groups.pop(group_id, None)
@@ -177,12 +177,12 @@ class GroupCoordinator:
     # Transactions.
 
     def is_loading(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether a partition is led here and being loaded: its replay would miss a marker written now."""
+        """Returns whether a partition is led here and being loaded, so that a marker written now would be missed."""
         shard = self.led.find(topic_partition)
         return shard is not None and not shard.is_loaded
 
     def transaction_ended(self, topic_partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
-        """Makes a transaction's offsets valid, or drops them, if the partition with the marker is the topic's."""
+        """Makes a transaction's offsets valid, or drops them, once its marker is in a partition of the topic."""
         shard = self.led.find(topic_partition)
         if shard is not None:
             shard.end_transaction(producer_id, is_commit=is_commit)
@@ -232,7 +232,7 @@ class Listed(NamedTuple):
 def list_groups(
     coordinator: GroupCoordinator, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[Listed]:
-    """Returns the groups with one of the states and one of the types, both in any case; an empty filter lets all pass.
+    """Returns the groups with one of the states and types, in upper or lower case; an empty filter lets all pass.
 
     Raises:
         CoordinatorLoadInProgressError: some groups are not known yet.

@@ -19,7 +19,7 @@ MAX_NAME_BYTES = MAX_STRING_BYTES - 64  # a member id is a client's or an instan
 
 
 def join(coordinator: GroupCoordinator, group_id: str, request: Join) -> None:
-    """Handles JoinGroup; the response goes to its ticket. Where there is no group, a new member makes a classic one."""
+    """Handles JoinGroup; its ticket, a future, gets the response. A new member makes a classic group, if need be."""
     try:
         error = _join(coordinator, group_id, request)
     except GroupError as refused:
@@ -53,7 +53,7 @@ def _names(request: Join) -> list[str]:
 
 
 def sync(coordinator: GroupCoordinator, group_id: str, request: Sync) -> None:
-    """Handles SyncGroup; the response goes to the ticket of the request."""
+    """Handles SyncGroup; the ticket (the request's future) gets the response, perhaps later."""
     try:
         shard, group = _find(coordinator, group_id)
     except GroupError as refused:
@@ -71,7 +71,7 @@ def sync(coordinator: GroupCoordinator, group_id: str, request: Sync) -> None:
 def heartbeat(
     coordinator: GroupCoordinator, group_id: str, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Handles Heartbeat; returns the error or NONE, which it is while the group is being loaded."""
+    """Handles Heartbeat; returns the error, or NONE, also while the group is being loaded."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     try:

@@ -23,7 +23,7 @@ TopicOffsets = Mapping[str, Mapping[int, CommittedOffset]]
 
 
 class Offsets:
-    """The committed offsets of a shard, by group, topic and partition, and which of them are about to change."""
+    """A shard's committed offsets, by group, topic and partition, and which of them are about to change."""
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
@@ -114,7 +114,7 @@ def expired(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -
 
 
 class _Pending(NamedTuple):
-    """A record of an open transaction, and its place in the order of those of all transactions."""
+    """An offset's record in an open transaction, and its place in the order of all such records."""
 
     order: int
     record: Record

@@ -60,7 +60,7 @@ def portions(to_append: Sequence[Record], batch_bytes: int) -> Iterator[slice]:
 
 
 class OffsetKey(NamedTuple):
-    """The group, topic and partition of an offset."""
+    """The group, topic and partition of a committed offset."""
 
     group_id: str
     topic: str

@@ -86,7 +86,7 @@ class Shard:
     # Effects.
 
     def perform(self, group: Group, effects: Effects) -> None:
-        """Carries out the effects that a method of a group has returned, and those that follow from them."""
+        """Carries out the effects (answers, timers, records) that a group has returned, and those that follow."""
         for effect in effects:
             match effect:
                 case Respond(ticket, result):
@@ -138,10 +138,10 @@ class Shard:
     # Writing.
 
     def append(self, to_append: Sequence[Record], then: Then, producer: BatchProducer | None = None) -> None:
-        """Appends records as one batch, with a producer as part of its transaction.
+        """Appends records as one batch; if there is a `producer`, as part of its transaction.
 
-        `then` gets NONE once the in-sync replicas have the batch, which is at once where there is one replica, or an
-        error that group requests can be answered with.
+        `then` is called with NONE once the in-sync replicas have the batch, at once where there is one replica, or
+        with an error that group requests can be answered with.
         """
         now_ms = self.now_ms()
         batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
@@ -260,7 +260,7 @@ class Shard:
     # Reading.
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes in a batch as the partition's log is read: records, or the marker that ends a transaction."""
+        """Adds a batch of the partition's log to memory: its records, or the marker that ends a transaction."""
         if header.is_control:
             marker = decode_marker(header, batch)
             if marker is not None:

@@ -65,7 +65,7 @@ def _check_access(guard: Guard, services: Services, request: Request) -> None:
 
 
 def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Returns the filter that a request asks with; raises InvalidRequestError for a number that is no known element."""
+    """Returns the ACL filter of a request; raises InvalidRequestError where one of its enum numbers is unknown."""
     try:
         wanted = AclFilter(
             ResourceType(asked.resource_type_filter),
@@ -122,7 +122,7 @@ def _found(services: Services, asked: DescribeAclsRequest) -> list[DescribeAclsR
 
 
 def create_acls(services: Services, request: Request) -> Reply:
-    """Adds the ACL entries of a CreateAcls request; responds once this broker applies them."""
+    """Handles CreateAcls: adds the request's ACL entries; responds once this broker applies them."""
     creations = CREATE_ACLS.decode_request(request.version, request.body).creations
     try:
         _check_access(CREATE_GUARD, services, request)
@@ -180,7 +180,7 @@ def _binding(asked: AclCreation) -> AclBinding | MillraceError:
 
 
 def delete_acls(services: Services, request: Request) -> Reply:
-    """Deletes the ACL entries that the request's filters match; responds once this broker no longer applies them."""
+    """Handles DeleteAcls: deletes the entries that match a filter; responds once this broker no longer applies them."""
     asked = DELETE_ACLS.decode_request(request.version, request.body).filters
     try:
         _check_access(DELETE_GUARD, services, request)

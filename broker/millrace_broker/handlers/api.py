@@ -83,22 +83,22 @@ Outcome = TypeVar("Outcome")
 
 
 class InOrder(Generic[Outcome]):
-    """Queues of work, one for each key: work of a key runs one piece at a time, in the order of the `put` calls."""
+    """Runs coroutines one at a time for each key, in the order of the `put` calls; different keys run concurrently."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, asyncio.Task[Outcome]] = {}
 
     def is_busy(self, key: Hashable) -> bool:
-        """Returns whether earlier work of this key still runs or waits, so that new work would wait behind it."""
+        """Returns whether a coroutine of this key still runs or waits, so that a new one would have to wait."""
         return key in self._last
 
     async def until_idle(self, key: Hashable) -> None:
-        """Waits until no work of this key goes on or waits."""
+        """Waits until no coroutine of this key runs or waits."""
         while (last := self._last.get(key)) is not None:
             await asyncio.wait((last,))
 
     def put(self, key: Hashable, work: Callable[[], Coroutine[object, object, Outcome]]) -> asyncio.Task[Outcome]:
-        """Returns the task of `work`, which begins once all earlier work of the key has ended, be it by an error."""
+        """Returns the task that calls and awaits `work` once all earlier work of the key has ended or failed."""
         task = asyncio.create_task(_after(self._last.get(key), work))
         self._last[key] = task
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -118,7 +118,7 @@ async def _after(
 
 
 class Throttled(NamedTuple):
-    """The parts of a response, and for how long its client is throttled, as the handler found a quota exceeded."""
+    """A response (`parts`) whose client has exceeded a quota, and for how long it is throttled, in milliseconds."""
 
     parts: Parts
     throttle_ms: int
@@ -135,7 +135,7 @@ Responses = list[Reply | WireError]
 
 
 class InTurns(NamedTuple):
-    """A handler's result where the reply takes long to make: `work` runs in turns, between which others are served."""
+    """A handler's result where the reply takes long: `work` makes it, interrupted every few ms by other requests."""
 
     work: Callable[[], Reply]
 
@@ -144,7 +144,7 @@ NO_BODY = memoryview(b"")
 
 
 class Request(NamedTuple):
-    """A request and the session it came in; the body is a view that is valid only while the handler runs."""
+    """One request of a client's session; `body`, its encoded fields, is a view that is valid while the handler runs."""
 
     version: int
     client_id: str | None
@@ -152,7 +152,7 @@ class Request(NamedTuple):
     session: ClientSession = ClientSession()
 
     def without_body(self) -> Request:
-        """Returns the request without its body, whose bytes are valid only while the handler runs."""
+        """Returns a copy without the body, which may be kept when the handler has returned and the body is gone."""
         return self._replace(body=NO_BODY)
 
 
@@ -179,7 +179,7 @@ class Guard(NamedTuple):
     is_silent: bool = False
 
     def permits(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> bool:
-        """Returns whether the client may do the operation on the resource `name`; True where there is no authorizer."""
+        """Returns whether the client may do `operation` on the resource `name`; True where access is not restricted."""
         pause()
         access = services.authorizer
         return access is None or access.permits(
@@ -187,22 +187,22 @@ class Guard(NamedTuple):
         )
 
     def permits_on_any(self, services: Services, session: ClientSession) -> bool:
-        """Returns whether the client may do the operation on at least one resource of the guard's type."""
+        """Returns whether the client may do `operation` on at least one resource of `resource_type`."""
         access = services.authorizer
         return access is None or access.permits_on_any(session, self.operation, self.resource_type, self.api.name)
 
     def check(self, services: Services, session: ClientSession, name: str = CLUSTER_NAME) -> None:
-        """Raises the AuthorizationError of the resource type where the client may not do the operation on `name`."""
+        """Raises an error like TopicAuthorizationError where the client may not do `operation` on this resource."""
         if not self.permits(services, session, name):
             raise self.denied()
 
     def denied(self) -> MillraceError:
-        """Returns the AuthorizationError of the resource type; its message does not tell whether a resource exists."""
+        """Returns the error for a denied client, such as TopicAuthorizationError; it does not tell what exists."""
         return AUTHORIZATION_ERRORS[self.resource_type]("Authorization failed.")
 
     @property
     def error(self) -> ErrorCode:
-        """The code of the AuthorizationError that `denied` returns."""
+        """Returns the error code for a denied client, such as TOPIC_AUTHORIZATION_FAILED."""
         return AUTHORIZATION_ERRORS[self.resource_type].code
 
 
@@ -210,7 +210,13 @@ UNGUARDED: tuple[Guard, ...] = ()
 
 
 class Api(NamedTuple):
-    """An API with its versions and its handler; docs/protocol.md has `refuses`: which requests get which error."""
+    """An API of the protocol, its served versions and its handler.
+
+    `refuses` says, for docs/protocol.md, which requests get which error. `handle_all`, where there is one, handles
+    several requests at once. With `in_turn` a request is handled only after all earlier ones of its connection are
+    answered. `is_long`, and `has_many` for a version and a body, say that a request is handled a few milliseconds at a
+    time.
+    """
 
     key: ApiKey
     versions: VersionRange
@@ -286,7 +292,7 @@ OPERATIONS = {
 def authorized_operations(
     services: Services, session: ClientSession, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> int:
-    """Returns the operations that a client may do on a resource, as bits at the ACL operations' numbers (KIP-430)."""
+    """Returns the operations that a client may do on a resource, as a bit set: 1 << the operation's code (KIP-430)."""
     operations = OPERATIONS[resource_type]
     if services.authorizer is not None:
         operations = services.authorizer.operations(session, operations, resource_type, name)

@@ -108,7 +108,7 @@ def _joined(services: Services, version: int, result: JoinResult) -> Parts:
 
 
 def sync(services: Services, request: Request) -> Reply:
-    """Handles SyncGroup: takes the assignments from the group's leader, and responds to each member with its own."""
+    """Handles SyncGroup: takes the assignments that the group's leading member sends, and gives each member its own."""
     message = SYNC_GROUP.decode_request(request.version, request.body)
     ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
     sync = Sync(
@@ -142,7 +142,7 @@ def _synced(services: Services, version: int, result: SyncResult) -> Parts:
 
 
 def heartbeat(services: Services, request: Request) -> Reply:
-    """Handles Heartbeat: notes that a member is alive; the response's error says whether its group rebalances."""
+    """Handles Heartbeat: records that a member is alive; the response's error says whether its group rebalances."""
     message = HEARTBEAT.decode_request(request.version, request.body)
     if HEARTBEAT_GUARD.permits(services, request.session, message.group_id):
         error = membership.heartbeat(

@@ -55,7 +55,7 @@ ALL_TOPICS_GUARD = TOPIC_GUARD._replace(is_silent=True)
 
 
 def describe_cluster(services: Services, request: Request) -> Reply:
-    """Describes the cluster: its id, its controller and its live brokers."""
+    """Responds to DescribeCluster with the cluster's id, its controller and its live brokers."""
     message = DESCRIBE_CLUSTER.decode_request(request.version, request.body)
     endpoint_type = message.endpoint_type
     if endpoint_type == BROKERS:
@@ -100,7 +100,7 @@ def _refused(code: ErrorCode, message: str | None) -> DescribeClusterResponseFie
 
 
 class Cursor(NamedTuple):
-    """The topic and the partition with which a page begins, in the order of topic names and partition numbers."""
+    """The first topic and partition of a page of DescribeTopicPartitions, in the order of names and numbers."""
 
     topic: str
     partition: int
@@ -110,14 +110,14 @@ Place = tuple[str, int, int]  # a topic's name and its partitions, [first, end)
 
 
 class Page(NamedTuple):
-    """The partitions of each topic of a page, and the cursor of the next page; None after the last page."""
+    """A page of DescribeTopicPartitions: partitions by topic, and the next page's cursor; None after the last."""
 
     topics: list[Place]
     next: Cursor | None
 
 
 def describe_topic_partitions(services: Services, request: Request) -> InTurns:
-    """Responds to DescribeTopicPartitions with one page of partitions; it is made in turns, as it may be long."""
+    """Responds to DescribeTopicPartitions with one page of partitions, interrupting the work for other requests."""
     message = DESCRIBE_TOPIC_PARTITIONS.decode_request(request.version, request.body)
     return InTurns(lambda: _page_of(services, request.without_body(), message))
 
@@ -150,7 +150,7 @@ def _page_of(services: Services, request: Request, message: DescribeTopicPartiti
 
 
 def paged(topics: Sequence[tuple[str, int]], cursor: Cursor | None, limit: int) -> Page:
-    """Returns the page of at most `limit` partitions that begins at the cursor.
+    """Returns the page of at most `limit` partitions that begins at the cursor; None stands for the first topic.
 
     `topics` are (name, number of partitions), sorted; a topic that does not exist has 0 partitions.
     """

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """The types of resources that have a configuration here, by the protocol's numbers."""
+    """The types of resources whose configuration can be described or altered, by the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -68,7 +68,7 @@ ResourceT = TypeVar("ResourceT", bound="Resource")
 
 
 class ConfigGuards(NamedTuple):
-    """The guards of one API for the configurations of brokers and their loggers, of topics, and of groups."""
+    """The rights that one API needs for the configurations of brokers and their loggers, of topics, and of groups."""
 
     cluster: Guard
     topic: Guard
@@ -76,7 +76,7 @@ class ConfigGuards(NamedTuple):
 
     @classmethod
     def of(cls, api: ApiKey, operation: AclOperation) -> ConfigGuards:
-        """Returns the guards of an API, which need the same operation on the cluster, on a topic or on a group."""
+        """Returns the guards of an API that needs the right to `operation` on the cluster, on a topic or on a group."""
         types = (acls.ResourceType.CLUSTER, acls.ResourceType.TOPIC, acls.ResourceType.GROUP)
         return cls(*(Guard(api, operation, one) for one in types))
 
@@ -117,7 +117,7 @@ async def _alter_each(
     resources: Sequence[ResourceT],
     alter: Callable[[ResourceT], Awaitable[None]],
 ) -> Parts:
-    """Calls `alter` for each resource, and returns the response with each one's error; one named twice is refused."""
+    """Calls `alter` for each resource; returns the response with the errors. A resource that comes twice is refused."""
     times = Counter((one.resource_type, one.resource_name) for one in resources)
     results: list[AlterConfigsResourceResponseFields] = []
     for resource in resources:
@@ -141,7 +141,7 @@ async def _alter_each(
 
 
 async def _alter(services: Services, resource: Resource, change: Alter, *, validate_only: bool) -> None:
-    """Applies `change` to a resource's configuration; raises InvalidRequestError for a type that it can't alter."""
+    """Applies `change` to the configuration of a topic, broker or group; raises InvalidRequestError for other types."""
     match resource.resource_type:
         case ResourceType.TOPIC:
             await services.configs.alter_topic(resource.resource_name, change, validate_only=validate_only)
@@ -154,7 +154,7 @@ async def _alter(services: Services, resource: Resource, change: Alter, *, valid
 
 
 def _check_properties(names: Sequence[str], nulls: Sequence[str]) -> None:
-    """Raises InvalidRequestError where `names` has a property twice, or `nulls` has any that need a value."""
+    """Raises InvalidRequestError where a name comes twice, or `nulls` has any: properties whose value is missing."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidRequestError(f"duplicate config keys: {', '.join(twice)}")
@@ -163,7 +163,7 @@ def _check_properties(names: Sequence[str], nulls: Sequence[str]) -> None:
 
 
 def describe_configs(services: Services, request: Request) -> Reply:
-    """Responds to DescribeConfigs; after every `RESOURCES_AT_ONCE` resources other requests are served."""
+    """Responds to DescribeConfigs with the properties of each resource, and lets other requests run in between."""
     message = DESCRIBE_CONFIGS.decode_request(request.version, request.body)
     return later(_describe_each(services, request.without_body(), message))
 
@@ -222,7 +222,7 @@ def _config(message: DescribeConfigsRequest, entry: ConfigEntry) -> ConfigDescri
 
 
 def alter_configs(services: Services, request: Request) -> Reply:
-    """Replaces the configuration of each resource, or with `validate_only` checks whether it could be replaced."""
+    """Handles AlterConfigs: replaces each resource's configuration; with `validate_only` only checks the new one."""
     message = ALTER_CONFIGS.decode_request(request.version, request.body)
     replace = partial(_replace, services, request.session, validate_only=message.validate_only)
     return later(_alter_each(services, ALTER_CONFIGS, request.version, message.resources, replace))
@@ -240,7 +240,7 @@ async def _replace(
 
 
 def incremental_alter_configs(services: Services, request: Request) -> Reply:
-    """Changes the named properties of each resource, or with `validate_only` checks whether they could be changed."""
+    """Handles IncrementalAlterConfigs: changes properties of each resource; with `validate_only` only checks them."""
     message = INCREMENTAL_ALTER_CONFIGS.decode_request(request.version, request.body)
     change = partial(_change, services, request.session, validate_only=message.validate_only)
     return later(_alter_each(services, INCREMENTAL_ALTER_CONFIGS, request.version, message.resources, change))
@@ -261,7 +261,7 @@ async def _change(
 
 
 def list_config_resources(services: Services, request: Request) -> Reply:
-    """Responds to ListConfigResources with the name and the type of each resource of the types asked for."""
+    """Responds to ListConfigResources with the name and type of each resource of the requested types."""
     message = LIST_CONFIG_RESOURCES.decode_request(request.version, request.body)
     types = message.resource_types if request.version >= FIRST_VERSION_WITH_TYPES else (CLIENT_METRICS,)
     asked = set(types or LISTED)

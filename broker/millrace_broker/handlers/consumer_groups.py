@@ -59,7 +59,7 @@ DESCRIBE_TOPIC_GUARD = Guard(ApiKey.CONSUMER_GROUP_DESCRIBE, AclOperation.DESCRI
 
 
 def heartbeat(services: Services, request: Request) -> Reply:
-    """Handles a member's ConsumerGroupHeartbeat; the response has its epoch and, unless it is None, its assignment."""
+    """Handles ConsumerGroupHeartbeat: responds with the member's epoch and, if it has changed, its assignment."""
     message = CONSUMER_GROUP_HEARTBEAT.decode_request(request.version, request.body)
     ticket: asyncio.Future[HeartbeatResponse | Refusal] = asyncio.get_running_loop().create_future()
     beat = _heartbeat(services, request, message)
@@ -73,7 +73,7 @@ def heartbeat(services: Services, request: Request) -> Reply:
 
 
 def _denied(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> ErrorCode:
-    """Returns the error where the client may not read as the group, or describe a topic it subscribes to; else NONE."""
+    """Returns the error code where the client may not read as the group, or describe one of its topics; else NONE."""
     if not HEARTBEAT_GUARD.permits(services, request.session, message.group_id):
         return HEARTBEAT_GUARD.error
     names = message.subscribed_topic_names or ()
@@ -188,7 +188,7 @@ def _group(services: Services, request: Request, group_id: str, *, with_operatio
 
 
 def _topics_read(state: GroupState, image: MetadataImage) -> list[str]:
-    """Returns the sorted names of the topics of which members have partitions, or get them by a target assignment."""
+    """Returns the sorted names of the topics of which members have partitions, or are about to get some."""
     assignments = [*state.targets.values(), *(member.current.assigned for member in state.members.values())]
     ids = {one.topic_id for assignment in assignments for one in assignment}
     return sorted(topic.name for topic in image.topics.values() if topic.topic_id in ids)

@@ -64,7 +64,7 @@ METADATA_GUARD = Guard(ApiKey.UPDATE_METADATA, AclOperation.CLUSTER_ACTION, Reso
 
 
 def leader_and_isr(services: Services, request: Request) -> Reply:
-    """Makes this broker lead or follow partitions as the controller says, once its earlier requests are done."""
+    """Handles LeaderAndIsr: makes this broker lead or follow partitions, after the controller's earlier requests."""
     is_controller = LEADER_GUARD.permits(services, request.session)
     message = LEADER_AND_ISR.decode_request(request.version, request.body, may_have_many=is_controller)
     return services.roles.in_turn(partial(_become, services, request, message, is_controller=is_controller))
@@ -128,7 +128,7 @@ def _became(
 
 
 def stop_replica(services: Services, request: Request) -> Reply:
-    """Stops replicas, and deletes their logs if the controller says so, once its earlier requests are done."""
+    """Handles StopReplica: stops replicas, and deletes logs if asked to, after the controller's earlier requests."""
     is_controller = STOP_GUARD.permits(services, request.session)
     message = STOP_REPLICA.decode_request(request.version, request.body, may_have_many=is_controller)
     return services.roles.in_turn(partial(_stop, services, request, message, is_controller=is_controller))
@@ -173,7 +173,7 @@ def _stop_states(message: StopReplicaRequest) -> Iterator[StopState]:
 
 
 def update_metadata(services: Services, request: Request) -> Reply:
-    """Takes the brokers and partitions that the controller tells of; refuses those from a former controller."""
+    """Handles UpdateMetadata: takes the brokers and partitions in it; refuses requests of a former controller."""
     is_controller = METADATA_GUARD.permits(services, request.session)
     message = UPDATE_METADATA.decode_request(request.version, request.body, may_have_many=is_controller)
     assert services.take_update is not None, "served in a cluster alone"
@@ -196,7 +196,7 @@ def _update(message: UpdateMetadataRequest) -> MetadataUpdate:
 
 
 def _broker(broker: UpdateMetadataBroker) -> BrokerInfo:
-    """Returns a broker with its addresses for clients: v0 has one address, v1 and v2 have one for each protocol."""
+    """Returns a broker that UpdateMetadata describes: by one address in v0, later by one for each protocol."""
     if not broker.endpoints:
         return BrokerInfo(broker.id, broker.v0_host, broker.v0_port, broker.rack)
     endpoints = []
@@ -213,7 +213,7 @@ def _topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:
 
 
 def _ungrouped_topics(message: UpdateMetadataRequest) -> Iterable[TopicUpdate]:
-    """Yields the topics of versions up to 4, which name the topic at each partition and have no topic ids."""
+    """Yields, by topic, the partitions of UpdateMetadata up to v4, where they are one list without topic ids."""
     by_topic = defaultdict(list)
     for one in message.ungrouped_partition_states:
         by_topic[one.topic_name].append(_partition(one))

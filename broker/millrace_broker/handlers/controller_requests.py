@@ -65,7 +65,7 @@ ALLOCATE_GUARD = Guard(ApiKey.ALLOCATE_PRODUCER_IDS, AclOperation.CLUSTER_ACTION
 
 
 def controlled_shutdown(services: Services, request: Request) -> Reply:
-    """Asks the controller to move a stopping broker's leaders; responds with the partitions it still leads."""
+    """Handles ControlledShutdown: moves leaders from a stopping broker; responds with the partitions it still leads."""
     message = CONTROLLED_SHUTDOWN.decode_request(request.version, request.body)
     return ask_controller(
         services,
@@ -87,7 +87,7 @@ def _still_led(services: Services, version: int, left: Collection[TopicPartition
 
 
 def alter_partition(services: Services, request: Request) -> Reply:
-    """Asks the controller for other in-sync replicas; responds with each partition's state, or its error."""
+    """Handles AlterPartition: has the controller change in-sync replicas; responds with each one's state or error."""
     message = ALTER_PARTITION.decode_request(request.version, request.body)
     proposals: dict[AskedPartition, IsrProposal] = {
         _asked_partition(request.version, topic, one.partition_index): _proposal(message.broker_id, one)
@@ -151,7 +151,7 @@ def _partition(key: AskedPartition, outcome: Outcome) -> AlteredPartitionFields:
 
 
 def allocate_producer_ids(services: Services, request: Request) -> Reply:
-    """Asks the controller for a block of producer ids that no broker has got before, and responds with it."""
+    """Handles AllocateProducerIds: responds with a block of producer ids that the controller has given to no broker."""
     message = ALLOCATE_PRODUCER_IDS.decode_request(request.version, request.body)
     return ask_controller(
         services,
@@ -200,7 +200,7 @@ def ask_controller(
     ask: Callable[[ActiveController], T],
     write: Callable[[T | ErrorCode], Parts],
 ) -> Reply:
-    """Has the controller call `ask`; returns the response that `write` makes of the result, or of an error code."""
+    """Responds with what `write` makes of the result of `ask`, called on the controller, or of an error code."""
     return later(_written(services, ask, write)) if guard.permits(services, request.session) else write(guard.error)
 
 
@@ -212,7 +212,7 @@ async def _written(
 
 
 async def asked(services: Services, ask: Callable[[ActiveController], T]) -> T | ErrorCode:
-    """Returns what the controller's call of `ask` returns, or the error code: NOT_CONTROLLER on any other broker."""
+    """Returns the result of `ask`, called on the controller's thread, or an error code; NOT_CONTROLLER elsewhere."""
     if services.controller is None:
         return ErrorCode.NOT_CONTROLLER
     try:
@@ -225,5 +225,5 @@ async def asked(services: Services, ask: Callable[[ActiveController], T]) -> T |
 
 
 def said(code: ErrorCode) -> str | None:
-    """Returns the message for an error code; None for NONE."""
+    """Returns the sentence for an error code that a response carries as its message; None for NONE."""
     return None if code is ErrorCode.NONE else error_sentence(code)

@@ -53,13 +53,13 @@ OWNER_GUARD = Guard(ApiKey.DESCRIBE_DELEGATION_TOKEN, AclOperation.DESCRIBE_TOKE
 
 
 def _check_allowed(session: ClientSession) -> None:
-    """Raises DelegationTokenRequestNotAllowedError for a client that is anonymous, or has logged in by a token."""
+    """Raises DelegationTokenRequestNotAllowedError for an anonymous client, or one that logged in by such a token."""
     if session.principal == ANONYMOUS or session.is_by_token:
         raise DelegationTokenRequestNotAllowedError("delegation tokens need a login that is not one by a token")
 
 
 def create(services: Services, request: Request) -> Reply:
-    """Creates a delegation token; responds with the token and its secret, the HMAC, or with an error."""
+    """Handles CreateDelegationToken: responds with a new token and its secret, the HMAC, or with an error."""
     message = CREATE_DELEGATION_TOKEN.decode_request(request.version, request.body)
     return later(_create(services, request.version, request.session, message))
 
@@ -127,7 +127,7 @@ def _created(issued: IssuedToken) -> CreateDelegationTokenResponseFields:
 
 
 def renew(services: Services, request: Request) -> Reply:
-    """Renews the token that the request's HMAC names; responds with the time of its expiry now, or with an error."""
+    """Handles RenewDelegationToken: renews the token of the request's HMAC; responds with its expiry or an error."""
     message = RENEW_DELEGATION_TOKEN.decode_request(request.version, request.body)
     principal = request.session.principal
     change = partial(services.tokens.renew, principal, message.hmac, message.renew_period)
@@ -135,7 +135,7 @@ def renew(services: Services, request: Request) -> Reply:
 
 
 def expire(services: Services, request: Request) -> Reply:
-    """Lets a token end after the request's period; responds with the time at which it now expires, or with an error."""
+    """Handles ExpireDelegationToken: lets a token expire after a period; responds with that time or an error."""
     message = EXPIRE_DELEGATION_TOKEN.decode_request(request.version, request.body)
     principal = request.session.principal
     change = partial(services.tokens.expire, principal, message.hmac, message.expiry_time_period)
@@ -148,7 +148,7 @@ async def _change_expiry(
     api: Answered[RenewDelegationTokenResponseFields],
     change: Callable[[], Awaitable[int]],
 ) -> Parts:
-    """Responds with the token's new expiry time, in ms, that `change` returns; both APIs have the same fields."""
+    """Calls `change`, and responds with the expiry (ms since 1970) that it returns, or with the code of its error."""
     fields: RenewDelegationTokenResponseFields = {
         "error_code": ErrorCode.NONE,
         "expiry_timestamp": NO_TIME_MS,
@@ -163,7 +163,7 @@ async def _change_expiry(
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Responds with the delegation tokens that the client may see and their secrets, or with an error."""
+    """Responds to DescribeDelegationToken with the tokens that the client may see and their secrets, or an error."""
     message = DESCRIBE_DELEGATION_TOKEN.decode_request(request.version, request.body)
     owners = message.owners
     named = None if owners is None else [Principal(one.principal_type, one.principal_name) for one in owners]

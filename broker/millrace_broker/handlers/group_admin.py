@@ -136,7 +136,7 @@ def list_all(services: Services, request: Request) -> Reply:
 
 
 def delete(services: Services, request: Request) -> Reply:
-    """Deletes groups that have no members; one that is named twice is answered once."""
+    """Handles DeleteGroups: deletes groups without members; a group that is named twice has one result."""
     message = DELETE_GROUPS.decode_request(request.version, request.body)
     return later(_delete_each(services, request.without_body(), dict.fromkeys(message.groups_names)))
 
@@ -159,7 +159,7 @@ async def _delete_one(services: Services, request: Request, group_id: str) -> Er
 
 
 def delete_offsets(services: Services, request: Request) -> Reply:
-    """Handles OffsetDelete: deletes the group's committed offset of each partition, which has its own error."""
+    """Handles OffsetDelete: deletes committed offsets of a group; the response has an error for each partition."""
     message = OFFSET_DELETE.decode_request(request.version, request.body)
     if not OFFSETS_GUARD.permits(services, request.session, message.group_id):
         return _deleted(services, request.version, OFFSETS_GUARD.error, [])

@@ -92,14 +92,14 @@ _Taken = tuple[int, int, _Offered | _OfferedOne | _Later]  # acks, timeout in ms
 
 
 class _Client(NamedTuple):
-    """What the responses to requests depend on: their version, and the session in which they came."""
+    """The version and the client session that several Produce requests share, and that their responses depend on."""
 
     version: int
     session: ClientSession
 
 
 class _Turn:
-    """Produce requests of one version and one session that are handled together: `take` for each, then one `append`."""
+    """Produce requests of one version and one session that are appended together: `take` each, then `append` once."""
 
     def __init__(self, services: Services, client: _Client) -> None:
         self._services = services
@@ -113,7 +113,7 @@ class _Turn:
         self._read_one = one_produce_reader(client.version)
 
     def take(self, body: memoryview) -> _Taken:
-        """Reads a request; returns acks, timeout in ms, and its partitions or its future response. Raises WireError."""
+        """Takes a request; returns acks, timeout in ms, and its partitions or future response. Raises WireError."""
         one = None if self._waits else self._read_one(body)
         if one is not None:
             acks, timeout_ms, place, records = one
@@ -124,7 +124,7 @@ class _Turn:
         return message.acks, milliseconds(message.timeout), self._take_message(message, body)
 
     def _offer_one(self, appends: Appends, acks: int, records: Buffer) -> bool:
-        """Takes the only records of a request; returns False, and takes nothing, where their preparation takes long."""
+        """Checks and takes a request's records, of one partition; returns False, and takes none, if that takes long."""
         steps = appends.preparation(self._version, records, self._services.clock.now_ms())
         prepared = prepared_at_once([(steps, len(records))])
         if prepared is not None:
@@ -132,7 +132,7 @@ class _Turn:
         return prepared is not None
 
     def _found(self, place: bytes) -> _OfferedOne | None:
-        """Decodes the only partition of a request, and returns it with its Appends; None for an unknown topic id."""
+        """Returns the partition that the bytes `place` name, and its Appends; None for an unknown topic id."""
         known = produce_place(self._version, place)
         name: str | None = known.name
         if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -164,7 +164,7 @@ class _Turn:
         return asyncio.ensure_future(_whole(handling))
 
     async def _handle_later(self, body: bytes, verification: Verification | None) -> Reply:
-        """Handles a request that had to wait: prepares its records, asks the transaction's coordinator, appends."""
+        """Handles a request that had to wait: checks its records, asks the transaction's coordinator, appends them."""
         before = _Turn(self._services, self._client)
         message = decode_produce_request(self._version, body)
         steps = [steps for steps, _ in before.preparations(message)]
@@ -178,7 +178,7 @@ class _Turn:
         return _respond_several(self._services, self._client, message.acks, milliseconds(message.timeout), offered)
 
     async def _handle_in_turns(self, message: AnyProduceRequest, key: Hashable) -> Response:
-        """Handles a request of many partitions in turns, once the earlier requests of `key` are handled."""
+        """Handles a request of many partitions with interruptions, after the earlier ones of its connection (`key`)."""
         await self._services.produced_in_order.until_idle(key)
         prepared = prepared_here([steps for steps, _ in each(self.preparations(message))])
         turn, transactional_id = _Turn(self._services, self._client), message.transactional_id
@@ -194,7 +194,7 @@ class _Turn:
         return await reply if isinstance(reply, asyncio.Future) else reply
 
     def preparations(self, message: AnyProduceRequest) -> Iterator[tuple[Preparation, int]]:
-        """Yields the preparation (the checks) of each partition's records in a request, and their size in bytes."""
+        """Yields, for each partition of a request, the steps that check its records, and the size of these in bytes."""
         now_ms = self._services.clock.now_ms()
         for key, records in self._named_partitions(message):
             appends = self._appends(*key)
@@ -203,7 +203,7 @@ class _Turn:
     def offer(
         self, message: AnyProduceRequest, prepared: Sequence[Outcome] = (), refusals: Refusals = NO_REFUSALS
     ) -> _Offered:
-        """Adds a request's records to the Appends of their partitions, or their refusals; returns these by topic."""
+        """Adds a request's records, or the errors that refuse them, to each partition's Appends; returns these."""
         offered: _Offered = []
         outcomes = iter(prepared)
         in_transaction = message.transactional_id is not None
@@ -225,7 +225,7 @@ class _Turn:
         return offered
 
     def refusals(self, message: AnyProduceRequest) -> Refusals | Verification:
-        """Returns the errors of a request's partitions in its transaction, of those that the client may write to."""
+        """Returns the error of each partition that the transaction may not write to, or a Verification, which asks."""
         offered = [
             (key, records)
             for key, records in self._named_partitions(message)
@@ -240,7 +240,7 @@ class _Turn:
                 yield TopicPartition(name, one.index), one.records
 
     def _is_denied(self, message: AnyProduceRequest, transactional_id: str) -> bool:
-        """Returns whether a request has transactional records, but no right to write to its transactional id."""
+        """Returns whether a request has transactional records, but no right to write with its transactional id."""
         return not TRANSACTION_GUARD.permits(self._services, self._client.session, transactional_id) and any(
             records and len(records) >= HEADER_BYTES and is_transactional(records)
             for _, records in self._named_partitions(message)
@@ -268,7 +268,7 @@ class _Turn:
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Appends each partition's batches; a failure of one does not affect the others."""
+    """Handles Produce: appends each partition's batches; a failure of one partition does not affect the others."""
     (response,) = handle_all(services, (request,))
     if isinstance(response, WireError):
         raise response
@@ -276,7 +276,7 @@ def handle(services: Services, request: Request) -> Reply:
 
 
 def handle_all(services: Services, requests: Sequence[Request]) -> Responses:
-    """Appends the batches of all requests, those of a partition together, and returns the responses in their order."""
+    """Appends the batches of all requests, those of one partition together; returns the responses in the same order."""
     first = requests[0]
     client = tuple.__new__(_Client, (first.version, first.session))  # as the class does, at half the cost
     turn = _Turn(services, client)
@@ -299,9 +299,9 @@ def handle_all(services: Services, requests: Sequence[Request]) -> Responses:
 
 
 async def _whole(handling: asyncio.Task[Reply]) -> Response:
-    """Returns the response of a request that waits first to be handled, and then for the replicas.
+    """Returns the final response of a request whose handling may end with a future response, which waits for replicas.
 
-    It is handled even if its connection has gone by then.
+    The request is handled to its end even if its connection has gone by then.
     """
     reply = await asyncio.shield(handling)
     return await reply if isinstance(reply, asyncio.Future) else reply
@@ -316,7 +316,8 @@ def _respond(
 ) -> Reply:
     """Returns the response, or its future where it waits for a sync or for replicas; None for acks=0.
 
-    To be called once all batches are appended. Raises WireError where one failed and acks=0 allows no response.
+    Call it once all batches are appended. Raises WireError, which closes the connection, where one has failed and
+    acks=0 allows no response.
     """
     if not isinstance(offered, tuple):
         if isinstance(offered, asyncio.Future):
@@ -356,7 +357,7 @@ def _respond_replicated(
     produced: list[TopicProduced],
     failed: Mapping[TopicPartition, ErrorCode],
 ) -> Parts:
-    """Returns the response after the wait for replicas; partitions in `failed` get an error beside their offset."""
+    """Returns the response after the wait for replicas; `failed` are errors of partitions that have been appended."""
     if failed:
         count_errors(services, ApiKey.PRODUCE, failed.values())
         produced = [

@@ -97,7 +97,7 @@ BROKER_GUARD = Guard(ApiKey.FETCH, AclOperation.CLUSTER_ACTION, ResourceType.CLU
 
 
 class _Read(NamedTuple):
-    """What one pass over all partitions has read; with `is_urgent` the response does not wait for more."""
+    """The outcome of one pass over all partitions; with `is_urgent` the response does not wait for more records."""
 
     fetched: Fetched
     size_bytes: int
@@ -106,7 +106,7 @@ class _Read(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A partition that the request names and the cluster has; `wanted` is what the request asks of it."""
+    """A partition that the request names and the cluster has; `wanted` has the request's offset and limits for it."""
 
     key: PartitionKey
     topic_partition: TopicPartition
@@ -114,7 +114,7 @@ class _Target(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply | InTurns:
-    """Responds with the records that there are, or waits for more; in turns where a session has many partitions."""
+    """Handles Fetch: responds with records at once, or waits for more; interrupts the work on many partitions."""
     fetch = _Fetch(services, request)
     return InTurns(lambda: _first_reply(fetch)) if fetch.has_many else _first_reply(fetch)
 
@@ -128,7 +128,7 @@ def _first_reply(fetch: _Fetch) -> Reply:
 
 
 class _Fetch:
-    """A Fetch request, which reads its partitions, and may wait in the purgatory for more records."""
+    """One Fetch request: reads its partitions, and waits in the purgatory where there are too few records yet."""
 
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
@@ -169,28 +169,28 @@ class _Fetch:
 
     @property
     def has_many(self) -> bool:
-        """Whether there are more than `MANY_PARTITIONS` partitions, so that they are read in turns."""
+        """Returns whether there are so many partitions that other requests are handled while they are read."""
         return len(self._context.wanted) > MANY_PARTITIONS
 
     def resolve_all(self) -> None:
-        """Finds each partition that the request or its session names; `targets` are those that the cluster has."""
+        """Looks up each partition that the request or its session names; `targets` gets those that the cluster has."""
         for key, wanted in each(self._context.wanted.items()):
             self._resolve(key, wanted)
 
     @property
     def may_get_more(self) -> bool:
-        """Whether a fetch that waits could get more records."""
+        """Returns whether a wait could bring records: a partition is known, or the session may get changed ones."""
         return bool(self.targets) or (self._context.is_told_of_changes and not self._unknown)
 
     def is_enough(self, read: _Read) -> bool:
-        """Returns whether the response can leave: min bytes are read, or the client has to be told at once."""
+        """Returns whether to respond now: min bytes are read, or the client must learn of an error or divergence."""
         return read.is_urgent or read.size_bytes >= self.min_bytes
 
     def read_at_first(self) -> _Read:
         """Reads every partition, and once more if any log has changed meanwhile.
 
-        To note where a follower's log ends may complete requests that wait for this, and a coordinator may then append
-        its next records. As this fetch is not in the purgatory yet, nothing would wake it for those.
+        To read for a follower tells the leader where its log ends. That may complete other requests, by which records
+        are appended, and would not wake this fetch, which is not in the purgatory yet.
         """
         changes = self._services.replicas.changes
         end, read = changes.end, self.read()
@@ -219,7 +219,7 @@ class _Fetch:
         return _Read(fetched + self._unknown, size_bytes, is_urgent, again)
 
     def _has_more(self, target: _Target, fetched: PartitionFetched) -> bool:
-        """Returns whether there are records to fetch, but none in the response, which is full, or is throttled."""
+        """Returns whether a partition has records, of which the response has none, as it is full or throttled."""
         partition = self._services.replicas.partitions[target.topic_partition]
         return not len(fetched.records) and partition.log.log_end_offset > target.wanted.fetch_offset
 
@@ -265,7 +265,7 @@ class _Fetch:
         return self._reply
 
     def is_ready(self, key: TopicPartition) -> bool:
-        """Returns whether the missing bytes can be read, or the partition has another role or is in another epoch."""
+        """Returns whether min bytes can be read now, or the partition's leader, epoch or role has changed."""
         if key == ANY_WITH_FOLLOWERS:
             return self._take_changes() if self.has_many else self._is_enough_changed()
         return self._missing.are_there(key, self._services.replicas.replica(key))
@@ -277,14 +277,14 @@ class _Fetch:
         return self.is_enough(self._last_read)
 
     def complete(self) -> None:
-        """Sets the response to the records that were waited for; called once `is_ready` is true."""
+        """Sets the future response to the records that were waited for; called once `is_ready` is true."""
         if self._context.is_told_of_changes and not self.has_many:
             settle(self._reply, lambda: self.respond(self._last_read))
         else:
             self.expire()
 
     def _take_changes(self) -> bool:
-        """Adds the partitions of the session that have changed to `targets`; returns whether there are any."""
+        """Adds to `targets` those partitions of the session that have changed; returns whether any has changed."""
         changed = self._context.changed()
         if changed:
             known = {target.key for target in self.targets} | {key for key, _ in self._unknown}
@@ -300,7 +300,7 @@ class _Fetch:
             look(target.topic_partition, replica)
 
     def expire(self) -> None:
-        """Sets the response to the records that there are now; called at the deadline of the wait."""
+        """Sets the future response to the records that there are now; called when the wait's deadline has passed."""
         if self._client is not None:
             self._started_s += self._services.clock.monotonic_s()  # the time in the purgatory does not count
         if self.has_many:
@@ -332,7 +332,7 @@ class _Fetch:
             self._unknown.append((key, _failed(index, code)))
 
     def _is_denied(self, name: str) -> bool:
-        """Returns whether the client may not read a topic; a follower has one right, to read all topics."""
+        """Returns whether the client may not read the topic; a follower needs one right for all topics."""
         if self._follower is not None:
             return not BROKER_GUARD.permits(self._services, self._session)
         return bool(name) and not GUARD.permits(self._services, self._session, name)
@@ -365,7 +365,7 @@ class _Fetch:
             return failed._replace(current_leader=leader_hint(self._services, target.topic_partition))
 
     def _may_read(self, replica: Replica, wanted: FetchPartition) -> bool:
-        """Returns whether the partition is led here, or is followed and the reader may read from a follower."""
+        """Returns whether this broker may serve the request: as the leader, or as a follower if the client allows."""
         if not isinstance(replica, FollowedPartition):
             return True
         if self._compares_replicas or self._follower is not None or replica.leader == NO_LEADER:
@@ -395,10 +395,10 @@ class _Fetch:
         return self._fetched(index, replica, records, aborted, None)
 
     def _note(self, follower: int, partition: Partition, wanted: FetchPartition) -> None:
-        """Notes on the leader where a follower's log ends and begins.
+        """Tells the leader's partition where the follower's log begins and ends, as its request says.
 
-        Raises NotLeaderError for a broker that has no replica; raises UnknownLeaderEpochError where that broker names
-        the leader epoch, as it may have been told of a reassignment before the leader.
+        Raises NotLeaderError for a broker that has no replica of the partition; UnknownLeaderEpochError instead where
+        that broker names the leader epoch, as the controller may have told it of a reassignment before this leader.
         """
         try:
             self._services.replicas.fetched(
@@ -424,7 +424,7 @@ class _Fetch:
         return self._services.leader_quota.lists(listed, partition.log.topic_partition.partition)
 
     def _count(self, read: _Read) -> None:
-        """Counts the bytes sent; a follower's also for the replication quota, if the topic lists its replica."""
+        """Counts the bytes sent; a follower's also for the replication quota, if the topic's configuration says so."""
         for target, (_, one) in zip(self.targets, read.fetched, strict=False):  # unknown partitions come last
             if size_bytes := len(one.records):
                 replica = self._services.replicas.sent(target.topic_partition, size_bytes, self._follower)
@@ -445,7 +445,7 @@ class _Fetch:
         )  # fmt: skip
 
     def _for_old_client(self, key: PartitionKey, fetched: PartitionFetched) -> PartitionFetched:
-        """Returns what a client below v10 may see of a partition, whose records or error may be too new for it."""
+        """Returns a partition's result as a client below v10 can read it: records may be in a codec too new for it."""
         partition = self._services.replicas.partitions.get(TopicPartition(str(key.topic), key.partition))
         return for_old_client(self._version, fetched, None if partition is None else partition.log.config)
 
@@ -473,7 +473,7 @@ class _Fetch:
 
 
 def _ends_the_wait(fetched: PartitionFetched) -> bool:
-    """Returns whether the client has to be told at once of an error, a divergence or a preferred read replica."""
+    """Returns whether the response must not wait: the partition has an error, a divergence or a preferred replica."""
     return (
         bool(fetched.error_code)
         or fetched.diverging_epoch is not None

@@ -75,9 +75,9 @@ CREATE_TOPIC_GUARD = Guard(ApiKey.METADATA, AclOperation.CREATE, ResourceType.TO
 
 
 class _Seen:
-    """The cluster as the client of a request sees it: by the listener that it uses, in the version that it speaks.
+    """A metadata image as the client of one request may see it, by its listener and its version of the protocol.
 
-    `hidden` are those of the topics asked for that the client may not describe, whether they exist or not.
+    `hidden` are the topics that the request names and the client may not describe, whether they exist or not.
     """
 
     def __init__(self, image: MetadataImage, request: Request, hidden: frozenset[str] = NONE_HIDDEN) -> None:
@@ -89,7 +89,7 @@ class _Seen:
 
 
 def handle(services: Services, request: Request) -> Reply | InTurns:
-    """Responds to Metadata, once any broker is known; first creates missing topics that may be auto-created."""
+    """Handles Metadata: creates missing topics where allowed; describes brokers and topics once a broker is known."""
     message = METADATA.decode_request(request.version, request.body)
     if not services.metadata.image.brokers:
         return later(_wait_and_respond(services, request.without_body(), message))
@@ -134,13 +134,13 @@ def _respond_all(services: Services, seen: _Seen, message: MetadataRequest) -> P
 
 
 def _topics_asked(image: MetadataImage, topics: Sequence[MetadataRequestTopic]) -> Iterable[str]:
-    """Returns the names of the topics that are asked for by id or, where none is, of those asked for by name."""
+    """Returns the names of the topics that a request names: by id if it has any id, else by name."""
     ids = set(filter(None, map(_topic_id, each(topics))))
     return [topic.name for topic in image.topics.values() if topic.topic_id in ids] if ids else _names_asked(topics)
 
 
 def _hidden(services: Services, request: Request, names: Iterable[str]) -> frozenset[str]:
-    """Returns those of the topics that the client may not describe, whether they exist or not."""
+    """Returns those of the names whose topics the client may not describe, whether they exist or not."""
     if services.authorizer is None:
         return NONE_HIDDEN
     return frozenset(name for name in names if not GUARD.permits(services, request.session, name))
@@ -181,7 +181,7 @@ def _cluster(services: Services, seen: _Seen, message: MetadataRequest, topics: 
 
 
 def _with_operations(services: Services, session: ClientSession, topic: TopicMetadata) -> TopicMetadata:
-    """Returns a topic with the bits of the operations that the client may do; without them where it is hidden."""
+    """Returns a topic with the bit set of operations that the client may do on it; unchanged if it is hidden."""
     if topic.error_code == GUARD.error:
         return topic
     operations = authorized_operations(services, session, ResourceType.TOPIC, topic.name or "")
@@ -189,14 +189,14 @@ def _with_operations(services: Services, session: ClientSession, topic: TopicMet
 
 
 def cluster_operations(services: Services, session: ClientSession, guard: Guard) -> int:
-    """Returns the bits of the operations that the client may do on the cluster; 0 where the guard denies it."""
+    """Returns the operations that the client may do on the cluster, as a bit set; 0 where the guard denies it."""
     if guard.permits(services, session):
         return authorized_operations(services, session, ResourceType.CLUSTER)
     return NO_OPERATIONS
 
 
 def _invalid(services: Services, version: int, topics: Sequence[MetadataRequestTopic]) -> Parts:
-    """Returns the refusal of topic ids and null names before v12: v10 and v11 have the fields, but may not use them."""
+    """Returns a response with INVALID_REQUEST for each topic: before v12 none may have an id or a null name."""
     refused = [
         TopicMetadata(ErrorCode.INVALID_REQUEST, one.name or "", _topic_id(one) or NO_TOPIC_ID, False, [])
         for one in topics
@@ -216,7 +216,7 @@ def _count_errors(services: Services, cluster: ClusterMetadata) -> None:
 
 
 def _names_asked(topics: Sequence[MetadataRequestTopic]) -> list[str]:
-    """Returns each topic name that is asked for once; none at all if any topic is asked for by id."""
+    """Returns the distinct topic names of a request; none if the request names any topic by its id."""
     return (
         []
         if any(map(_topic_id, each(topics)))
@@ -257,7 +257,7 @@ def _topic_id(asked: MetadataRequestTopic) -> UUID | None:
 
 
 def missing_topic_error(name: str) -> ErrorCode:
-    """Returns the error code for a topic that does not exist; another one if its name is invalid."""
+    """Returns the error code for a topic that does not exist: that of an invalid name, or of an unknown topic."""
     try:
         check_topic_name(name)
     except InvalidTopicError as error:

@@ -45,21 +45,21 @@ ALL_GUARD = TOPIC_GUARD._replace(is_silent=True)
 
 
 class _Topic(NamedTuple):
-    """The partitions of a topic that are asked for."""
+    """A topic and those of its partitions whose committed offsets a request asks for."""
 
     name: str
     partitions: tuple[int, ...]
 
 
 class _Member(NamedTuple):
-    """The member that asks, and its member epoch; only requests from v9 on name one."""
+    """The group member that sends a request, and its member epoch; only requests from v9 on name a member."""
 
     member_id: str | None = None
     member_epoch: int = NO_MEMBER_EPOCH
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Responds with the committed offsets of one group or, from v8 on, of many."""
+    """Handles OffsetFetch: responds with the committed offsets of one group or, from v8 on, of many."""
     version = request.version
     message = OFFSET_FETCH.decode_request(version, request.body)
     if version == 0:
@@ -126,13 +126,13 @@ def _refused(
 
 
 def _hidden(services: Services, request: Request, topics: Iterable[_Topic]) -> frozenset[str]:
-    """Returns the topics that the client may not describe."""
+    """Returns the names of those topics that the client may not describe."""
     names = dict.fromkeys(topic.name for topic in each(topics))
     return frozenset(name for name in each(names) if not TOPIC_GUARD.permits(services, request.session, name))
 
 
 def _once(topics: Sequence[_Topic]) -> list[_Topic]:
-    """Returns the topics with each partition only where it comes first, so that its metadata (4 KiB) is sent once."""
+    """Returns the topics without repeated partitions, so that an offset's metadata (up to 4 KiB) is sent only once."""
     seen: set[tuple[str, int]] = set()
     once = []
     for topic in each(topics):
@@ -143,7 +143,7 @@ def _once(topics: Sequence[_Topic]) -> list[_Topic]:
 
 
 def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
-    """Returns the response's topics; `fetched` has one result for each partition asked for, in the same order."""
+    """Returns the response's topics, grouped as in the request; `fetched` has a result per partition, in its order."""
     responses = iter(fetched)
     return [
         {"name": topic.name, "partitions": [_partition(next(responses)) for _ in topic.partitions]} for topic in asked
@@ -151,7 +151,7 @@ def _asked(asked: Sequence[_Topic], fetched: Sequence[Fetched]) -> list[OffsetFe
 
 
 def _all(fetched: Sequence[Fetched]) -> list[OffsetFetchResponseTopicFields]:
-    """Returns the response's topics for a request that asks for all offsets of a group."""
+    """Returns the response's topics, from all offsets that a group has committed."""
     topics: dict[str, list[OffsetFetchResponsePartitionFields]] = {}
     for one in fetched:
         topics.setdefault(one.topic_partition.topic, []).append(_partition(one))
@@ -174,7 +174,7 @@ def _partition(one: Fetched) -> OffsetFetchResponsePartitionFields:
 
 
 def _legacy(services: Services, request: Request, message: OffsetFetchRequest) -> Reply:
-    """Responds to v0: with ZooKeeper's offsets, where there is a ZooKeeper; no offset is an error."""
+    """Responds to v0 with the offsets in ZooKeeper, if there is one; a partition without an offset gets an error."""
     every = [_Topic(topic.name, topic.partition_indexes) for topic in message.topics or ()]
     if not GUARD.permits(services, request.session, message.group_id):
         return _legacy_parts(services, _failed(every, GUARD.error))

@@ -37,9 +37,9 @@ TRANSACTION_GUARD = Guard(ApiKey.FIND_COORDINATOR, AclOperation.DESCRIBE, Resour
 
 
 class _Search(NamedTuple):
-    """A request for the coordinators of `keys`, answered with their addresses on the client's listener.
+    """The group or transactional ids (`keys`) whose coordinators a client asks for, by the address on its `listener`.
 
-    The client has no right to the keys in `denied`; `denial` is the error that they are answered with.
+    The client has no right to the keys in `denied`, whose error is `denial`.
     """
 
     topic: CoordinatorTopic
@@ -54,7 +54,7 @@ class _Search(NamedTuple):
         return [self._denied(key) if key in self.denied else _located(topic, key, listener) for key in each(self.keys)]
 
     def failed(self, message: str) -> list[CoordinatorFields]:
-        """Returns COORDINATOR_NOT_AVAILABLE with the message for each key, and the denial for a denied key."""
+        """Returns COORDINATOR_NOT_AVAILABLE with the message for each key, and `denial` for a denied one."""
         none = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return [self._denied(key) if key in self.denied else _none(key, none, message) for key in self.keys]
 
@@ -63,7 +63,7 @@ class _Search(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Responds with the coordinator of each key; creates the coordinators' internal topic where it is missing."""
+    """Handles FindCoordinator for each key; creates the internal topic of the coordinators if it is missing."""
     message = FIND_COORDINATOR.decode_request(request.version, request.body)
     keys = message.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else (message.key,)
     key_type = message.key_type

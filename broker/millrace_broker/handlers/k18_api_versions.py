@@ -41,7 +41,7 @@ class _Features(NamedTuple):
 
 
 def handle(services: Services, request: Request) -> Reply:
-    """Lists the APIs that are served and their versions."""
+    """Handles ApiVersions: responds with the APIs that are served, their versions, and the cluster's features."""
     if request.version not in VERSIONS:
         return _respond(services, 0, ErrorCode.UNSUPPORTED_VERSION, [API])
     message = API_VERSIONS.decode_request(request.version, request.body)
@@ -71,7 +71,7 @@ def _respond(
 
 @lru_cache(maxsize=16)
 def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features | None) -> bytes:
-    """Returns the encoded response; equal ones are encoded once, as every client asks on every new connection."""
+    """Returns the encoded response; it is cached, as every client asks on every new connection."""
     fields: ApiVersionsResponseFields = {
         "error_code": code,
         "api_keys": [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in served],
@@ -93,7 +93,7 @@ def _encoded(version: int, code: ErrorCode, served: Ranges, features: _Features 
 
 
 def _features(services: Services, version: int) -> OfferedFeatures | None:
-    """Returns the cluster's finalized features that this broker supports, too; None in versions without features."""
+    """Returns the cluster's finalized features, less those this broker lacks; None in versions without features."""
     if version < FIRST_VERSION_WITH_SOFTWARE:
         return None
     offered, own = services.metadata.image.features, _own(services)
@@ -101,7 +101,7 @@ def _features(services: Services, version: int) -> OfferedFeatures | None:
 
 
 def _own(services: Services) -> Mapping[str, int]:
-    """Returns the level of each feature that this broker supports; properties may leave consumer groups out."""
+    """Returns the level of each feature that this broker supports, less `group.version` if it is switched off."""
     is_group_version_served = services.consumer_groups.config.is_served
     return {name: level for name, level in SUPPORTED.items() if name != GROUP_VERSION or is_group_version_served}
 

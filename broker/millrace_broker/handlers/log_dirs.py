@@ -65,7 +65,7 @@ DESCRIBE_GUARD = Guard(ApiKey.DESCRIBE_LOG_DIRS, AclOperation.DESCRIBE, Resource
 
 
 def alter(services: Services, request: Request) -> Reply:
-    """Begins or drops the move of each partition's log to another data folder."""
+    """Handles AlterReplicaLogDirs: begins to move each log to another data directory, or cancels its move."""
     message = ALTER_REPLICA_LOG_DIRS.decode_request(request.version, request.body)
     permitted = ALTER_GUARD.permits(services, request.session)
     directories = services.replicas.logs.by_data_dir()
@@ -110,7 +110,10 @@ def _place(
     topic_partition: TopicPartition,
     copies: list[LogCopy],
 ) -> ErrorCode:
-    """Begins or drops a move and returns the error code; adds moves that `settle` must note on disk to `copies`."""
+    """Begins the move of a log to the data directory `path`, or cancels it if the log is there; returns the error code.
+
+    Adds to `copies` the moves whose beginning or end must still be written to disk.
+    """
     wanted = os.path.normpath(path)
     if len(future_dir_name(topic_partition, UUID(int=0))) > MAX_NAME_BYTES:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -136,7 +139,7 @@ def _place(
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Responds to DescribeLogDirs with every data folder and its partitions: those that are asked for, or all."""
+    """Responds to DescribeLogDirs with every data directory and its partitions: those in the request, or all."""
     message = DESCRIBE_LOG_DIRS.decode_request(request.version, request.body)
     if not DESCRIBE_GUARD.permits(services, request.session):
         return later(_respond(services, request.version, [], DESCRIBE_GUARD.error))
@@ -170,7 +173,7 @@ def _measured(
 
 
 def _partitions(services: Services, asked: set[TopicPartition] | None) -> defaultdict[str, Topics]:
-    """Returns the partitions asked for (None: all), also those being moved, by data folder and topic."""
+    """Returns the partitions in `asked` (None: all), also those under a move, by data directory and topic."""
     found: defaultdict[str, Topics] = defaultdict(lambda: defaultdict(list))
 
     def add(path: str, key: TopicPartition, size_bytes: int, lag: int | None = None) -> None:

@@ -93,7 +93,7 @@ DELETE_GUARD = Guard(ApiKey.DELETE_RECORDS, AclOperation.DELETE, ResourceType.TO
 
 
 def list_offsets(services: Services, request: Request) -> Reply:
-    """Responds to ListOffsets: looks up the offset of each partition's timestamp or special value."""
+    """Responds to ListOffsets with the offset for each partition's timestamp or special value (-1: the end)."""
     message = LIST_OFFSETS.decode_request(request.version, request.body)
     named = Counter((topic.name, one.partition_index) for topic in message.topics for one in each(topic.partitions))
     topics: list[ListOffsetsTopicResponseFields] = []
@@ -157,20 +157,20 @@ def _list_before(
 
 
 def _asked(services: Services, key: TopicPartition, replica_id: int, current_leader_epoch: int) -> Replica:
-    """Returns the replica that answers: the one led here, or any for a tool that compares replicas."""
+    """Returns the leader's replica, or any one for a tool that compares replicas. Raises NotLeaderError and others."""
     find = any_replica if replica_id == REPLICA_COMPARISON else led_partition
     return find(services, key, current_leader_epoch)
 
 
 def _may_be_above(timestamp: int, found: tuple[int, int, int], isolation: Isolation) -> bool:
-    """Returns whether a former leader may have told a consumer a higher offset than `found`."""
+    """Returns whether a former leader may have told a consumer a higher offset for the timestamp than `found`."""
     if isolation is Isolation.LOG_END or timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
         return False
     return timestamp == LATEST or found == NONE
 
 
 def look_up(replica: Replica, timestamp: int, isolation: Isolation) -> tuple[int, int, int]:
-    """Returns (timestamp, offset, leader epoch) for a timestamp or a special value; each is -1 where there is none."""
+    """Returns (timestamp, offset, leader epoch) for a timestamp or special value like -1; all -1 if there is none."""
     log = replica.log
     end = replica.visible_end(isolation)
     match timestamp:
@@ -221,7 +221,7 @@ def _no_end(wanted: OffsetForLeaderPartition, code: int) -> EpochEndOffsetFields
 
 
 def delete_records(services: Services, request: Request) -> Reply:
-    """Raises the log start offsets; responds once they are on the disk and all live replicas have deleted, too."""
+    """Handles DeleteRecords: raises log start offsets; responds once that is on disk and done by live replicas."""
     message = DELETE_RECORDS.decode_request(request.version, request.body)
     topics: list[DeleteRecordsTopicResultFields] = [
         {
@@ -254,7 +254,7 @@ async def _deleted(
 async def _all_deleted(
     services: Services, deleted: Mapping[TopicPartition, DeleteRecordsPartitionResultFields], wait_ms: int
 ) -> Outcomes:
-    """Waits until the log start offsets are on the disk, then until the followers have raised theirs as far."""
+    """Waits until the log start offsets are on disk and followers have raised theirs; returns each one's outcome."""
     if not deleted:
         return {}
     try:
@@ -268,7 +268,7 @@ async def _all_deleted(
 def _delete(
     services: Services, request: Request, topic_partition: TopicPartition, offset: int
 ) -> DeleteRecordsPartitionResultFields:
-    """Deletes a partition's records, and returns its result; the low watermark is where the leader's log now begins."""
+    """Deletes a partition's records below `offset`; returns the response's fields, with the new log start offset."""
     try:
         DELETE_GUARD.check(services, request.session, topic_partition.topic)
         low_watermark, code = _raise_log_start(services, topic_partition, offset), ErrorCode.NONE

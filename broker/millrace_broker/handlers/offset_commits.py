@@ -91,7 +91,7 @@ async def _respond(
     errors: commits.Errors,
     committing: asyncio.Future[commits.Errors] | None,
 ) -> Parts:
-    """Responds with the error of each partition, once `committing` is done."""
+    """Returns the response with each partition's error, after `committing`, the future of errors, is done."""
     if committing is not None:
         errors |= await committing
     topics: list[OffsetCommitResponseTopicFields] = [
@@ -140,7 +140,7 @@ def _into_zookeeper(offsets: ZooKeeperOffsets, group_id: str, existing: Sequence
 
 
 def _refusals(services: Services, request: Request, message: OffsetCommitRequest) -> commits.Errors:
-    """Returns the error of each partition whose offset can't be committed, and NONE for the others."""
+    """Returns the error code of each partition's commit that is refused, and NONE for the others."""
     is_denied = not GUARD.permits(services, request.session, message.group_id)
     return {
         TopicPartition(topic.name, one.partition_index): GUARD.error
@@ -169,7 +169,7 @@ def _offset(topic: str, one: OffsetCommitRequestPartition) -> Commit:
 
 
 def commit_in_transaction(services: Services, request: Request) -> Reply:
-    """Handles TxnOffsetCommit: commits the offsets of the partitions that exist as part of a transaction."""
+    """Handles TxnOffsetCommit: commits offsets as part of a transaction; unknown partitions get an error."""
     message = TXN_OFFSET_COMMIT.decode_request(request.version, request.body)
     asked = {
         TopicPartition(topic.name, one.partition_index): one
@@ -188,7 +188,7 @@ def commit_in_transaction(services: Services, request: Request) -> Reply:
 
 
 def _refusal(services: Services, request: Request, message: TxnOffsetCommitRequest, key: TopicPartition) -> ErrorCode:
-    """Returns the error of a partition whose offset can't be committed; NONE where it can."""
+    """Returns the error code where a partition's offset may not be committed; NONE where it may."""
     if not TXN_GUARD.permits(services, request.session, message.transactional_id):
         return TXN_GUARD.error
     if not TXN_GROUP_GUARD.permits(services, request.session, message.group_id):
@@ -221,7 +221,7 @@ async def _once_verified(
 def _commit_all(
     services: Services, version: int, message: TxnOffsetCommitRequest, existing: Sequence[Commit], error: ErrorCode
 ) -> asyncio.Future[commits.Errors]:
-    """Returns the future errors of the partitions: begins to commit the offsets, or refuses all with `error`."""
+    """Begins to commit the offsets, or refuses all with `error`; returns the future of each partition's error."""
     committer = Committer(
         member_id=message.member_id,
         instance_id=message.group_instance_id,
@@ -241,7 +241,10 @@ def _commit_all(
 
 
 def _admission(services: Services, version: int, message: TxnOffsetCommitRequest) -> ErrorCode | Verification:
-    """Returns NONE if the transaction may write to the group's partition, else the error; or a Verification for it."""
+    """Returns NONE if the transaction may commit to the group's partition of `__consumer_offsets`, else the error.
+
+    Where only the transaction's coordinator can tell, returns the Verification that asks it.
+    """
     if not message.group_id:
         return ErrorCode.INVALID_GROUP_ID
     topic = services.groups.topic

@@ -33,10 +33,10 @@ UNKNOWN_LEADER = LeaderHint(NO_LEADER, NO_LEADER_EPOCH)
 def led_partition(
     services: Services, topic_partition: TopicPartition, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Partition:
-    """Returns the partition where this broker leads it.
+    """Returns the partition, which this broker must lead.
 
     Raises UnknownTopicError where the cluster has no such partition, NotLeaderError where another broker leads it,
-    StorageError where its log can't be opened. Raises what `Replica.check_leader_epoch` raises.
+    StorageError where its log can't be opened, FencedLeaderEpochError or UnknownLeaderEpochError for another epoch.
     """
     replica = any_replica(services, topic_partition, current_leader_epoch)
     if not isinstance(replica, Partition):
@@ -47,7 +47,7 @@ def led_partition(
 def any_replica(
     services: Services, topic_partition: TopicPartition, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> Replica:
-    """Returns a partition that this broker leads or follows; for any other raises what `led_partition` raises."""
+    """Returns a partition that this broker leads or follows; raises the same errors as `led_partition` otherwise."""
     replica = services.replicas.replica(topic_partition)
     if replica is None:
         raise not_led(services, topic_partition)
@@ -61,9 +61,10 @@ def is_known(services: Services, topic_partition: TopicPartition) -> bool:
 
 
 def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
-    """Returns up to where the sender of a request may read: log end, high watermark or last stable offset.
+    """Returns how far a request's sender may read: to the log end, the high watermark or the last stable offset.
 
-    A replica id below -1 is that of a tool which compares replicas.
+    A consumer's replica id is -1; any other sender is a broker or a tool that compares replicas, and reads to the log
+    end.
     """
     if replica_id != CONSUMER:
         return Isolation.LOG_END
@@ -71,13 +72,13 @@ def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
 
 
 def leader_hint(services: Services, topic_partition: TopicPartition) -> LeaderHint:
-    """Returns the leader of a partition, as far as this broker knows it (KIP-951)."""
+    """Returns a partition's leader and leader epoch, as far as this broker knows them, to tell a client (KIP-951)."""
     info = _info(services, topic_partition)
     return UNKNOWN_LEADER if info is None else LeaderHint(info.leader, info.leader_epoch)
 
 
 def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) -> list[BrokerMetadata]:
-    """Returns each leader of the hints once, with its address on the listener; leaders without one are left out."""
+    """Returns the leaders that the hints name, each once, with its address on `listener`, if it has that listener."""
     image = services.metadata.image
     reached = reachable(image, listener)
     leaders = sorted({hint.leader for hint in hints if hint.leader in reached})
@@ -87,10 +88,10 @@ def endpoints(services: Services, hints: Iterable[LeaderHint], listener: str) ->
 def told_leader(
     partition: PartitionInfo, image: MetadataImage, reached: Mapping[int, Endpoint], *, names_listeners: bool = True
 ) -> tuple[int, ErrorCode]:
-    """Returns the leader that clients of a listener are told, or -1 and the error that says why they can't reach it.
+    """Returns the leader and NONE, or -1 and the error code for clients of a listener that can't reach the leader.
 
-    `reached` are the brokers that have the listener. Clients that do not know LISTENER_NOT_FOUND are told
-    LEADER_NOT_AVAILABLE.
+    `reached` are the brokers that have the listener. Without `names_listeners` a leader that lacks it gives
+    LEADER_NOT_AVAILABLE, as older clients do not know LISTENER_NOT_FOUND.
     """
     if partition.leader in reached:
         return partition.leader, ErrorCode.NONE
@@ -99,7 +100,7 @@ def told_leader(
 
 
 def not_led(services: Services, topic_partition: TopicPartition) -> MillraceError:
-    """Returns the error that `led_partition` raises for a partition that is not led here."""
+    """Returns the error for a partition without a replica here: NotLeaderError, StorageError or UnknownTopicError."""
     info = _info(services, topic_partition)
     name = f"{topic_partition.topic}-{topic_partition.partition}"
     if info is not None and info.leader != services.broker_id:

@@ -81,7 +81,7 @@ Outcome = Prepared | MillraceError | None
 
 
 def preparation(partition: Partition, version: int, records: Buffer, now_ms: int) -> Preparation:
-    """Returns the steps that check or convert records before an append; None where none are needed or possible."""
+    """Returns the steps that check or convert records before an append; None if none are needed, or records are bad."""
     config = partition.log.config
     if is_message_set(version, records):
         return _converted(version, records, config, now_ms)
@@ -103,7 +103,7 @@ def _converted(version: int, records: Buffer, config: LogConfig, now_ms: int) ->
 
 
 def prepared_at_once(preparations: Iterable[tuple[Preparation, int]]) -> list[Outcome] | None:
-    """Returns the outcome of each (preparation, size of its records in bytes); None if that would take long."""
+    """Runs each preparation, given with its records' size in bytes; returns the outcomes, None if that takes long."""
     outcomes: list[Outcome] = []
     left_bytes = AT_ONCE_BYTES
     for steps, size_bytes in preparations:
@@ -122,7 +122,7 @@ def prepared_at_once(preparations: Iterable[tuple[Preparation, int]]) -> list[Ou
 
 
 async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparation]) -> list[Outcome]:
-    """Returns the outcome of each preparation, which a thread of the executor runs, however long it takes."""
+    """Runs the steps of each preparation on a thread of the executor, and returns their outcomes."""
     if all(steps is None for steps in preparations):
         return [None] * len(preparations)
     loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ async def prepared_in_thread(executor: Executor, preparations: Sequence[Preparat
 
 
 def prepared_here(preparations: Iterable[Preparation]) -> list[Outcome]:
-    """Returns the outcome of each preparation, run in the calling thread; None where nothing was to be done."""
+    """Runs each preparation in the calling thread; returns the outcomes, None for those that had nothing to do."""
     return [_outcome(steps) for steps in preparations]
 
 
@@ -161,7 +161,7 @@ Refusals = Mapping[TopicPartition, MillraceError]
 def refusals_in_transaction(
     services: Services, version: int, transactional_id: str, offered: Iterable[tuple[TopicPartition, Buffer | None]]
 ) -> Refusals | Verification:
-    """Returns the error of each partition that may not take its records; a Verification tells that later.
+    """Returns the error of each partition to which the transaction may not write, or a Verification, which finds out.
 
     All records have to be of one producer: otherwise every partition is refused.
     """
@@ -189,7 +189,7 @@ def refusals_of(errors: Errors) -> Refusals:
 
 
 def _producer_of(records: Buffer) -> Producer | None:
-    """Returns the producer of the first batch, if that is transactional; None if it is not, or is unreadable."""
+    """Returns the producer of the first batch, if that is transactional; else None, also where it can't be read."""
     if len(records) < HEADER_BYTES or not is_transactional(records):
         return None
     try:
@@ -214,7 +214,7 @@ GUARD = Guard(ApiKey.PRODUCE, AclOperation.WRITE, ResourceType.TOPIC)
 
 
 class Appends:
-    """The batches that requests bring to one partition, in their order, and the outcome of each."""
+    """The batches that requests bring to one partition, in their order, and the outcome of each request."""
 
     __slots__ = (
         "_are_batches", "_offered", "_partition", "_refused", "_takes_plain_batches", "commits_later", "key",
@@ -239,14 +239,14 @@ class Appends:
         self._refused: frozenset[MillraceError] = NONE_REFUSED
 
     def offer_plain(self, acks: int, records: Buffer) -> bool:
-        """Takes records that can be appended as they are; returns False, and takes nothing, if they need a check."""
+        """Takes records that can be appended as they are; returns False, and takes none, if they need a check first."""
         is_plain = self._takes_plain_batches and acks in ACKS and is_plain_batch(records)
         if is_plain:
             self._offered.append(records)
         return is_plain
 
     def preparation(self, version: int, records: Buffer, now_ms: int) -> Preparation:
-        """Returns the steps that prepare the records of one request; None where there is nothing to prepare."""
+        """Returns the steps that check or convert one request's records; None where there is nothing to do."""
         if isinstance(self._partition, MillraceError):
             return None
         return preparation(self._partition, version, records, now_ms)
@@ -254,7 +254,7 @@ class Appends:
     def offer(
         self, version: int, acks: int, records: Buffer, prepared: Outcome, *, has_transactional_id: bool = False
     ) -> None:
-        """Takes the records of one request and the outcome of their preparation, or the error that refuses them."""
+        """Takes a request's records and `prepared`, the outcome of their checks; keeps the error if it refuses them."""
         if isinstance(self._partition, MillraceError):
             self.settle(self._partition)
             return
@@ -284,12 +284,12 @@ class Appends:
             self._offered.append(prepared or batches)
 
     def refuse(self, error: MillraceError) -> None:
-        """Notes the error of records that do not reach the log, whose response has no log start offset."""
+        """Keeps the error of records that do not reach the log, so that the response has no log start offset."""
         self._refused |= {error}
         self.settle(error)
 
     def settle(self, outcome: AppendOutcome) -> None:
-        """Notes the outcome of a request's records that are not appended, among those of the other requests."""
+        """Keeps the outcome of one request whose records are not appended, at its place among the other requests."""
         self._offered.append(outcome)
         self._are_batches = False
 
@@ -310,11 +310,11 @@ class Appends:
         self.owes_sync = partition.high_watermark < log.log_end_offset and log.owes_sync()
 
     def waits(self, acks: int) -> bool:
-        """Returns whether the response to an append waits for a sync or, with acks=all, for other replicas."""
+        """Returns whether the response waits for a sync to disk or, with acks=all (-1), for other replicas."""
         return acks != 0 and (self.owes_sync or (self.commits_later and acks == ALL_IN_SYNC))
 
     def to_wait_for(self, outcome: LogAppendInfo, acks: int) -> Appended:
-        """Returns up to which offset the disk and, with acks=all, the in-sync replicas need to have the log."""
+        """Returns the offset up to which the disk and, with acks=all, the in-sync replicas must have the log."""
         assert isinstance(self._partition, Partition), "it was appended to"
         return Appended(self._partition.leader_epoch, outcome.last_offset + 1, acks == ALL_IN_SYNC)
 

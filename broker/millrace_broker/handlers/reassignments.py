@@ -58,7 +58,7 @@ LIST_GUARD = Guard(ApiKey.LIST_PARTITION_REASSIGNMENTS, AclOperation.DESCRIBE, R
 
 
 def elect_leaders(services: Services, request: Request) -> Reply:
-    """Responds to ElectLeaders with the outcome of each partition's election."""
+    """Handles ElectLeaders: has the controller elect leaders; responds with the outcome for each partition."""
     message = ELECT_LEADERS.decode_request(request.version, request.body)
     if not ELECT_GUARD.permits(services, request.session):
         return _respond_elected(services, request.version, ELECT_GUARD.error, _none_elected(message, ELECT_GUARD.error))
@@ -100,7 +100,7 @@ def _none_elected(message: ElectLeadersRequest, code: ErrorCode) -> list[Replica
 
 
 async def _elected(services: Services, version: int, message: ElectLeadersRequest) -> Parts:
-    """Has the controller elect the leaders, and returns the response."""
+    """Has the controller elect the leaders that ElectLeaders names, and returns the response."""
     keys = None
     if message.topic_partitions is not None:
         named = each(message.topic_partitions)
@@ -160,7 +160,7 @@ def _missing(image: MetadataImage, name: str, index: int) -> str:
 
 
 def alter(services: Services, request: Request) -> Reply:
-    """Handles AlterPartitionReassignments; responds with each outcome: that it has begun or ended, or an error."""
+    """Handles AlterPartitionReassignments: begins or cancels them; responds with the error of each partition."""
     message = ALTER_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     if not ALTER_GUARD.permits(services, request.session):
         return _respond_altered(
@@ -192,7 +192,7 @@ def _none_altered(
 
 
 async def _reassigned(services: Services, version: int, message: AlterPartitionReassignmentsRequest) -> Parts:
-    """Has the controller begin and cancel reassignments, and returns the response."""
+    """Has the controller begin or cancel the reassignments that the request names, and returns the response."""
     targets = {
         TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
         for topic in each(message.topics)
@@ -254,7 +254,7 @@ def _outcome(
 
 
 def list_all(services: Services, request: Request) -> Reply:
-    """Responds with the reassignments under way of the partitions that are asked for, or of all."""
+    """Responds to ListPartitionReassignments with those under way, of the request's partitions or of all."""
     message = LIST_PARTITION_REASSIGNMENTS.decode_request(request.version, request.body)
     listed = partial(_listed, services, request.version, message)
     if services.controller is None and LIST_GUARD.permits(services, request.session):

@@ -68,7 +68,7 @@ APIS: dict[int, Api] = {
 
 
 def check_guarded(apis: Mapping[int, Api]) -> None:
-    """Raises InvalidConfigError where an API names no guards, which an authorizer could not protect."""
+    """Raises InvalidConfigError where an API has no guards (None): an authorizer would leave it open to everyone."""
     open_to_all = [ApiKey(key).name for key, api in apis.items() if api.guards is None]
     if open_to_all:
         raise InvalidConfigError(f"authorizer.class.name can't be obeyed: {', '.join(open_to_all)} has no guards")
@@ -93,6 +93,6 @@ _FIRST_ASKED = (
 
 
 def warm_up() -> None:
-    """Makes the codecs that the first clients will need; runs in a worker thread while the broker already serves."""
+    """Builds the encoders and decoders of clients' first requests; runs in a worker thread of a serving broker."""
     for key, version in _FIRST_ASKED:
         warm(key, version)

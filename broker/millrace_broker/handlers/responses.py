@@ -26,13 +26,13 @@ ERROR_CODES = ("error_code", "partition_error_code")
 
 
 def respond(services: Services, api: Answered[MessageFields], version: int, fields: MessageFields) -> Parts:
-    """Encodes a response, counts its error codes, and returns its parts."""
+    """Returns the parts of a response that `api` encodes from its fields, and counts the error codes in these."""
     count_errors(services, api.key, error_codes(fields))
     return [beside(lambda: api.encode_response(version, fields))]
 
 
 def respond_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
-    """Returns a future that gets the parts only after the delay, which slows down those who guess passwords."""
+    """Returns a future that gets the response's parts after a delay, which slows down those who guess passwords."""
     loop = asyncio.get_running_loop()
     later: asyncio.Future[Parts] = loop.create_future()
     loop.call_later(delay_ms / SECOND_MS, _give, later, parts)
@@ -40,11 +40,10 @@ def respond_later(parts: Parts, delay_ms: int) -> asyncio.Future[Parts]:
 
 
 def respond_once_known(ticket: asyncio.Future[Result], write: Callable[[Result], Parts]) -> asyncio.Future[Parts]:
-    """Returns the future of the response that `write` makes of a ticket's result.
+    """Returns the future of the response that `write` makes of the result of `ticket`, a future that is not done yet.
 
-    The ticket is to be set only after this call. Responses leave in the order in which their tickets are set, over all
-    connections; a task would respond in the order in which it began to wait. Where the response is cancelled, so is the
-    ticket.
+    Responses are sent in the order in which their tickets are done, over all connections; tasks would respond in the
+    order in which they began to wait. To cancel the response cancels the ticket.
     """
     later: asyncio.Future[Parts] = asyncio.get_running_loop().create_future()
 
@@ -66,7 +65,7 @@ def count_errors(services: Services, api_key: ApiKey, codes: Iterable[int]) -> N
 
 
 def error_codes(fields: Fields) -> Iterator[int]:
-    """Yields every error code of a message and of the structures in it."""
+    """Yields every error code in a response's fields, also in nested structures."""
     for name, value in fields.items():
         if name in ERROR_CODES:
             yield value

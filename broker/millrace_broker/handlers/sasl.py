@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_LIFETIME = 1
 
 
 def handshake(services: Services, request: Request) -> Reply:
-    """Responds to SaslHandshake: notes the client's mechanism, or tells those that the listener offers."""
+    """Handles SaslHandshake: keeps the client's mechanism, or responds with the mechanisms that the listener offers."""
     message = SASL_HANDSHAKE.decode_request(request.version, request.body)
     authenticator = request.session.authenticator
     if authenticator is None:
@@ -53,7 +53,7 @@ def _handshaken(code: ErrorCode, mechanisms: Sequence[str]) -> SaslHandshakeResp
 
 
 def authenticate(services: Services, request: Request) -> Reply:
-    """Takes a token of the client's mechanism, and responds with the challenge, or after a delay with an error."""
+    """Handles SaslAuthenticate: passes the token to the login; responds with a challenge, or an error after a delay."""
     message = SASL_AUTHENTICATE.decode_request(request.version, request.body)
     authenticator = request.session.authenticator
     if authenticator is None:

@@ -50,7 +50,7 @@ ALTER_GUARD = Guard(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, AclOperation.ALTER, Res
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Responds with the SCRAM mechanisms and iterations of the named users, or of all users that have credentials."""
+    """Responds to DescribeUserScramCredentials with the mechanisms and iterations of the named users, or of all."""
     message = DESCRIBE_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
     fields: DescribeUserScramCredentialsResponseFields = {
         "throttle_time": 0,
@@ -93,7 +93,7 @@ def _infos(user: str, times: int, config: Mapping[str, str]) -> list[CredentialI
 
 
 def alter(services: Services, request: Request) -> Reply:
-    """Sets or deletes SCRAM credentials of each user, who has an error of its own in the response."""
+    """Handles AlterUserScramCredentials: sets or deletes SCRAM credentials; the response has an error for each user."""
     message = ALTER_USER_SCRAM_CREDENTIALS.decode_request(request.version, request.body)
     users = by_user(_changes(message))
     if not ALTER_GUARD.permits(services, request.session):

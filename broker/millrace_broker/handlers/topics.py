@@ -65,9 +65,9 @@ NEVER_STRICT = MAX_INT  # a topic that is created on the way counts, but the cli
 
 
 class Mutations:
-    """The partitions that a request makes and deletes, counted against its client's quota of changes.
+    """Counts the partitions that a request makes and deletes against its client's quota of changes.
 
-    Above the quota, versions from `first_strict_version` on are refused; older ones are served, and then throttled.
+    Above the quota, requests from `first_strict_version` on are refused; older ones are served, and then throttled.
     """
 
     def __init__(self, services: Services, request: Request, first_strict_version: int) -> None:
@@ -77,14 +77,14 @@ class Mutations:
         self._quota = services.quotas.mutations(client, self._now_ms(), is_strict=is_strict)
 
     def charge(self, partitions: int) -> None:
-        """Counts partitions that are about to be made or deleted.
+        """Counts so many partitions that are about to be made or deleted.
 
         Raises ThrottlingQuotaExceededError where the quota is exceeded and the request's version is refused for that.
         """
         self._quota.record(partitions, self._now_ms())
 
     def respond(self, parts: Parts) -> Parts | Throttled:
-        """Returns the response; as Throttled where the client has exceeded its quota."""
+        """Returns the response's parts, or Throttled with the throttle time where the client has exceeded its quota."""
         throttle_ms = self._quota.throttle_ms(self._now_ms())
         return Throttled(parts, throttle_ms) if throttle_ms else parts
 
@@ -170,7 +170,7 @@ async def _create_topic(
 def _without_config(
     name: str, code: ErrorCode, message: str | None, config_code: ErrorCode = ErrorCode.NONE
 ) -> CreatableTopicResultFields:
-    """Returns the result for a topic that is not created, or whose creator may not see its configuration."""
+    """Returns CreateTopics' result for a topic that is not created, or whose configuration the client may not see."""
     return {
         "name": name,
         "topic_id": NO_TOPIC_ID,
@@ -267,7 +267,7 @@ def _name_of(services: Services, name: str | None, topic_id: UUID | None) -> str
 
 
 def create_partitions(services: Services, request: Request) -> Reply:
-    """Adds partitions to each topic, or with `validate_only` checks whether they could be added."""
+    """Handles CreatePartitions: adds partitions to each topic; with `validate_only` only checks whether it could."""
     message = CREATE_PARTITIONS.decode_request(request.version, request.body)
     mutations = Mutations(services, request, FIRST_STRICT_GROWTH)
     return later(_grow_each(services, request.without_body(), message, mutations))

@@ -60,7 +60,7 @@ WRITE_BROKER_GUARD = Guard(ApiKey.WRITE_TXN_MARKERS, AclOperation.CLUSTER_ACTION
 
 
 def add_partitions(services: Services, request: Request) -> Reply:
-    """Adds the partitions to each transaction, or verifies that they are in it."""
+    """Handles AddPartitionsToTxn: adds partitions to each transaction; with `verify_only` checks that it has them."""
     version = request.version
     message = ADD_PARTITIONS_TO_TXN.decode_request(version, request.body)
     if version >= FIRST_BATCHED_VERSION:
@@ -137,7 +137,7 @@ def _errors(version: int, keys: Sequence[TopicPartition], added: Result) -> Erro
 
 
 def _missing(services: Services, request: Request, keys: Sequence[TopicPartition]) -> Errors:
-    """Returns an error for every partition if any of them can't be added; an empty mapping if all can."""
+    """Returns an error for every partition of a request if any of them can't be added; an empty mapping if all can."""
     errors = {key: error for key in each(keys) if (error := _refusal(services, request, key))}
     return dict.fromkeys(keys, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors if errors else {}
 
@@ -162,7 +162,7 @@ def _topics(topics: Iterable[AddPartitionsToTxnTopic], errors: Errors) -> list[A
 
 
 def write_markers(services: Services, request: Request) -> Reply:
-    """Writes all transaction markers, and responds once the in-sync replicas have each of them."""
+    """Handles WriteTxnMarkers: appends a marker to each partition; responds once the in-sync replicas have them all."""
     message = WRITE_TXN_MARKERS.decode_request(request.version, request.body)
     permitted = WRITE_GUARD.permits(services, request.session) or WRITE_BROKER_GUARD.permits(services, request.session)
     return later(_write(services, request.version, message, permitted=permitted))

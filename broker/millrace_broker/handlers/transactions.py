@@ -59,7 +59,7 @@ END_GUARD = Guard(ApiKey.END_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL
 
 
 def init_producer_id(services: Services, request: Request) -> Reply:
-    """Responds with a producer id and its epoch, for a transactional id or for an idempotent producer."""
+    """Handles InitProducerId: responds with a producer id and epoch, for a transactional or an idempotent producer."""
     message = INIT_PRODUCER_ID.decode_request(request.version, request.body)
     if denied := _denied(services, request, message.transactional_id):
         return _told(services, INIT_PRODUCER_ID, request.version, Result(denied))
@@ -76,7 +76,7 @@ def init_producer_id(services: Services, request: Request) -> Reply:
 
 
 def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
-    """Returns NONE if the client may get a producer id, else the error.
+    """Returns NONE if the client may get a producer id, else the authorization error.
 
     Without a transactional id, the right to write to any one topic is enough.
     """
@@ -103,7 +103,7 @@ async def _told_later(services: Services, api: Answered[Any], version: int, work
 
 
 def _told(services: Services, api: Answered[Any], version: int, result: Result) -> Parts:
-    """Returns the response of InitProducerId or EndTxn, which have the same fields."""
+    """Returns the encoded response of InitProducerId or EndTxn, which have the same fields, for a result."""
     fields: InitProducerIdResponseFields = {
         "throttle_time": 0,
         "error_code": _as_known(api.key, version, result.error),
@@ -114,14 +114,14 @@ def _told(services: Services, api: Answered[Any], version: int, result: Result) 
 
 
 def _as_known(api_key: ApiKey, version: int, error: ErrorCode) -> ErrorCode:
-    """Returns the error code; INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in versions that do not know that code."""
+    """Returns the error code; INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in versions without the latter code."""
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED[api_key]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def add_offsets(services: Services, request: Request) -> Reply:
-    """Adds the group's partition of `__consumer_offsets` to the transaction."""
+    """Handles AddOffsetsToTxn: adds the group's partition of `__consumer_offsets` to the transaction."""
     message = ADD_OFFSETS_TO_TXN.decode_request(request.version, request.body)
     if not ADD_GUARD.permits(services, request.session, message.transactional_id):
         return _added(services, request.version, ADD_GUARD.error)
@@ -164,7 +164,7 @@ def _added(services: Services, version: int, error: ErrorCode) -> Parts:
 
 
 def end(services: Services, request: Request) -> Reply:
-    """Handles EndTxn: commits or aborts the transaction, and responds once the decision is stored."""
+    """Handles EndTxn: commits or aborts the transaction; responds once that decision is in the coordinator's log."""
     version = request.version
     message = END_TXN.decode_request(version, request.body)
     if not END_GUARD.permits(services, request.session, message.transactional_id):

@@ -39,7 +39,7 @@ PRODUCERS_GUARD = Guard(ApiKey.DESCRIBE_PRODUCERS, AclOperation.READ, ResourceTy
 
 
 def describe(services: Services, request: Request) -> Reply:
-    """Responds with the state, the producer and the partitions of each transactional id."""
+    """Responds to DescribeTransactions with the state, the producer and the partitions of each transactional id."""
     message = DESCRIBE_TRANSACTIONS.decode_request(request.version, request.body)
     described = [_transaction(services, request, one) for one in each(dict.fromkeys(message.transactional_ids))]
     fields: DescribeTransactionsResponseFields = {"throttle_time": 0, "transaction_states": described}
@@ -81,7 +81,7 @@ def _failed(transactional_id: str, error: ErrorCode) -> TransactionStateFields:
 
 
 def list_all(services: Services, request: Request) -> Reply:
-    """Responds with the transactional ids that this broker coordinates and the request's filters match."""
+    """Responds to ListTransactions with the ids that this broker coordinates and the request's filters match."""
     message = LIST_TRANSACTIONS.decode_request(request.version, request.body)
     wanted = Filter(
         states=message.state_filters,
@@ -108,7 +108,7 @@ def list_all(services: Services, request: Request) -> Reply:
 
 
 def describe_producers(services: Services, request: Request) -> Reply:
-    """Responds with the producers that the log of each partition remembers."""
+    """Responds to DescribeProducers with the producers (ids, epochs, sequences) that each partition's log keeps."""
     message = DESCRIBE_PRODUCERS.decode_request(request.version, request.body)
     topics: list[TopicResponseFields] = [
         {

@@ -21,16 +21,16 @@ NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": 
 
 
 class JsonLineFormatter(JsonFormatter):
-    """Formats a record as a JSON object."""
+    """Formats a log record as one line with a JSON object."""
 
     def __init__(self) -> None:
         super().__init__(FIELDS, rename_fields=NAMES)
 
     def formatTime(self, record: LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802  # logging's names
-        """Returns the time in UTC, to the millisecond (RFC 3339)."""
+        """Returns the record's time in UTC, to the millisecond (RFC 3339)."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return time.replace("+00:00", "Z")
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        """Returns the fields, with the message cut where it is very long."""
+        """Returns the fields of the JSON object, with a very long message cut."""
         return super().process_log_record(log_data | {"message": cut(log_data["message"])})

@@ -25,18 +25,18 @@ LEVELS = {
 
 
 class LoggerLevels:
-    """The loggers of a process, by Python's names."""
+    """Reads and changes the levels of a process's loggers, by Python's names of them."""
 
     def __init__(self, manager: logging.Manager = logging.root.manager) -> None:
         self._manager = manager
 
     def levels(self) -> dict[str, str]:
-        """Returns the level that each logger obeys, by the logger's name."""
+        """Returns the effective level of each logger, by the logger's name."""
         names = sorted(self._manager.loggerDict)
         return {ROOT: _name(self._manager.root.level)} | {name: _name(self._effective(name)) for name in names}
 
     def check(self, levels: Mapping[str, str | None]) -> None:
-        """Raises InvalidConfigError for an unknown logger or level, InvalidRequestError for a root without a level."""
+        """Raises InvalidConfigError for an unknown logger or level, InvalidRequestError for None as the root's."""
         for name, level in levels.items():
             if name != ROOT and name not in self._manager.loggerDict:
                 raise InvalidConfigError(f"logger {name} does not exist")
@@ -47,7 +47,7 @@ class LoggerLevels:
                 raise InvalidRequestError("Removing the log level of the root logger is not allowed")
 
     def change(self, levels: Mapping[str, str | None]) -> None:
-        """Gives loggers these levels, None for that of the logger above; all have been checked."""
+        """Sets the levels of loggers; None stands for the level of the parent logger. `check` must have passed."""
         for name, level in levels.items():
             logger = self._manager.root if name == ROOT else self._manager.getLogger(name)
             logger.setLevel(logging.NOTSET if level is None else LEVELS[level])
@@ -60,5 +60,5 @@ class LoggerLevels:
 
 
 def _name(level: int) -> str:
-    """Returns the name of the lowest level that is at least this one."""
+    """Returns the name of a numeric level, or of the next higher one that has a name."""
     return next((name for name, one in reversed(LEVELS.items()) if one >= level), "FATAL")

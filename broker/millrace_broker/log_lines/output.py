@@ -28,7 +28,7 @@ MAX_KINDS = 1_000  # the oldest kind is forgotten for another one
 
 
 def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
-    """Has all loggers write their lines of `level` and above to a stream, as text; returns the handler."""
+    """Makes all loggers write lines of `level` and above to a stream, as text; returns the handler that does it."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
     handler.addFilter(RepetitionFilter(unlimited=(REQUESTS, AUDIT)))
@@ -40,7 +40,7 @@ def write_to(stream: TextIO, level: int = logging.INFO) -> logging.Handler:
 
 
 def use_format(handler: logging.Handler, name: str) -> None:
-    """Has the handler write lines in the format `name`, `text` or `json`, from now on."""
+    """Makes the handler write lines in the format `text` or `json` from now on."""
     if name != JSON:
         return
     # A broker that writes text is spared the time and memory of the library.
@@ -50,7 +50,7 @@ def use_format(handler: logging.Handler, name: str) -> None:
 
 
 def tell_plainly(record: logging.LogRecord) -> bool:
-    """Passes every record of HTTP_SERVER; an error that is a client's fault becomes a warning of one sentence."""
+    """Keeps every record of the logger HTTP_SERVER; makes an error that a client caused a one-sentence warning."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return True
@@ -69,23 +69,23 @@ def _peer(record: logging.LogRecord) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class _Window:
-    """The lines of one kind since `began_s`."""
+    """How many lines of one kind were logged since `began_s`."""
 
     began_s: float
     lines: int = 0
 
 
 class RepetitionFilter(logging.Filter):
-    """Leaves out lines of one kind beyond LINES_IN_WINDOW within WINDOW_S, by the times of the records."""
+    """Drops log lines of one kind (logger, level, format) beyond LINES_IN_WINDOW within WINDOW_S."""
 
     def __init__(self, unlimited: Collection[str] = ()) -> None:
-        """Takes the names of loggers whose lines are never left out."""
+        """Takes the names of loggers whose repeated lines are not dropped."""
         super().__init__()
         self._unlimited = unlimited
         self._windows: dict[tuple[str, int, str], _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether a line is written; adds to it that lines like it are left out now, or how many were."""
+        """Returns whether to write a line; adds to it that further ones are left out, or how many were."""
         if record.name in self._unlimited:
             return True
         kind = (record.name, record.levelno, str(record.msg))

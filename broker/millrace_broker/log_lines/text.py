@@ -18,29 +18,29 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as `TIME LEVEL LOGGER: MESSAGE`."""
+    """Formats a log record as the line `TIME LEVEL LOGGER: MESSAGE`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: LogRecord) -> str:  # noqa: N802  # logging's name
-        """Returns the line of a record, with characters that can't be printed escaped."""
+        """Returns the line of a log record, with unprintable characters escaped."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802  # logging's name
-        """Returns the lines of a traceback, indented."""
+        """Returns the lines of an exception's traceback, indented."""
         lines = super().formatException(ei).split("\n")
         return textwrap.indent("\n".join(map(printable, lines)), INDENT, lambda _: True)
 
 
 def printable(text: str) -> str:
-    """Returns the text on one line, with unprintable characters escaped, and cut where it is very long."""
+    """Returns the text on one line, unprintable characters escaped, and cut where it is very long."""
     text = cut(text)
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def cut(text: str) -> str:
-    """Returns the text; of one above MAX_CHARACTERS, its beginning and how long it is."""
+    """Returns the text; if it is longer than MAX_CHARACTERS, its beginning and how long it is."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
 
 

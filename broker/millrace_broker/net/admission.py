@@ -37,11 +37,11 @@ from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, Sampl
 
 
 class Admission:
-    """The counts of open connections, by address and by listener, which decide whether one more is admitted.
+    """Counts open connections, by address and by listener, and decides whether one more is admitted.
 
     Args:
         last_descriptors: the first descriptor that is not for connections.
-        spared_listener: the listener of brokers; None where clients come by it, too.
+        spared_listener: the listener of brokers, to which `max.connections` does not apply; None if clients use it.
     """
 
     def __init__(self, last_descriptors: int = sys.maxsize, spared_listener: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Admission:
 
     @property
     def total(self) -> int:
-        """The number of open connections."""
+        """Returns the number of open connections."""
         return self._of_listener.total()
 
     def admit(
@@ -74,7 +74,7 @@ class Admission:
         return None
 
     def leave(self, address: str, listener: str) -> None:
-        """Counts one connection less, as an admitted one has ended."""
+        """Counts one connection less, when an admitted one has ended."""
         self._of_listener[listener] -= 1
         self._from_address[address] -= 1
         if not self._from_address[address]:
@@ -91,13 +91,13 @@ COUNTED_AS = "CONNECTION"
 
 
 class Accepting:
-    """The new connections that wait, in order, until the rate of their listener allows them to be read.
+    """Delays the reading of new connections, in their order, so that their listener's connection rate is kept.
 
     Args:
         rates: measures the connections.
-        scopes: returns what a connection of a listener counts for, and the limits at the time.
+        scopes: returns, for a listener, the names under which its connections are counted, with limits per second.
         address_limit: returns how many connections per second may come from an address at the time.
-        counts: takes the throttle times.
+        counts: counts the throttle times.
         now_ms: returns the time.
         call_later: calls a function after so many seconds.
     """
@@ -121,7 +121,7 @@ class Accepting:
         self._waiting: defaultdict[str, deque[Connection]] = defaultdict(deque)
 
     def take(self, connection: Connection) -> None:
-        """Lets a new connection be read, now or after its wait; closes it later if its address is too fast."""
+        """Lets a new connection be read, at once or after a wait; closes it after one if its address opens too many."""
         session = connection.session
         queue, limits = self._waiting[session.listener], self._scopes(session.listener).values()
         if not queue and self._address_limit(session.host) is None and not any(limit is not None for limit in limits):
@@ -162,7 +162,7 @@ Scopes = Mapping[str, float | None]  # what a connection counts for, the broker 
 
 
 class ConnectionRates:
-    """Measures the rates of new connections, of the broker, listeners and addresses; a limit of None means no limit."""
+    """Measures rates of new connections: to the broker, to listeners, from addresses; a limit of None means none."""
 
     def __init__(self, windows: QuotaWindows = DEFAULT_WINDOWS) -> None:
         self._windows = windows
@@ -170,11 +170,11 @@ class ConnectionRates:
         self._addresses = Sensors[str, SampledRate](lambda: SampledRate(windows))
 
     def opened(self, scopes: Scopes, now_ms: int) -> int:
-        """Counts a connection, and returns how many milliseconds it has to wait."""
+        """Counts a connection under each name in `scopes`; returns for how many milliseconds it must not be read."""
         return max(self._record(self._of(name), limit, now_ms) for name, limit in scopes.items())
 
     def came_from(self, address: str, limit: float | None, scopes: Scopes, now_ms: int) -> int:
-        """Counts a connection for its address; returns after how many milliseconds it is closed, 0 if it may stay."""
+        """Counts a connection of an address; returns after how many milliseconds to close it, 0 if it may stay."""
         if limit is None:
             return 0
         rate = self._addresses.get(address, now_ms)

@@ -44,7 +44,7 @@ API_KEY, VERSION = slice(0, 2), slice(2, 4)  # of a request
 
 
 class ConnectionGate:
-    """The gate of one connection, which lets only requests of the login through until the client has authenticated."""
+    """The SASL login on one connection: lets only requests of the login through until the client has authenticated."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ConnectionGate:
         self._login_timer = asyncio.get_running_loop().call_later(self._max_login_s, self._wait_no_longer)
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether to handle a frame; a bare token is answered here. Raises WireError where none may come."""
+        """Returns whether to handle a frame; answers a bare SASL token itself. Raises WireError for any other frame."""
         if self._authentication.state is State.BARE_TOKENS:
             self._take_bare_token(bytes(frame))
             return False
@@ -79,12 +79,18 @@ class ConnectionGate:
         return True
 
     def handshake(self, version: int, mechanism: str) -> None:
-        """Takes the mechanism that a client chooses; raises what `Authenticator.handshake` raises."""
+        """Takes the mechanism that a client chooses.
+
+        Raises IllegalSaslStateError where it may not log in now, UnsupportedSaslMechanismError where it is not offered.
+        """
         with self._closing_on_failure():
             self._authentication.handshake(version, mechanism)
 
     def authenticate(self, token: bytes) -> Challenge:
-        """Takes the client's token and returns the challenge; after the last token the session has its principal."""
+        """Takes a SASL token and returns the answer to it; the last token gives the session its principal.
+
+        Raises SaslAuthenticationError where the token proves nothing, IllegalSaslStateError where none is expected.
+        """
         has_session = self._authentication.authenticated is not None
         with self._closing_on_failure():
             challenge = self._authentication.authenticate(token)
@@ -128,7 +134,7 @@ class ConnectionGate:
 
 
 class ListenerAuthentication:
-    """Makes the gates of one listener's connections; with OAUTHBEARER it keeps the public keys that check tokens."""
+    """Makes the gate (the SASL login) of each connection of a listener; keeps the public keys for OAUTHBEARER."""
 
     def __init__(
         self,
@@ -148,12 +154,12 @@ class ListenerAuthentication:
         )
 
     def gate(self, connection: Connection) -> ConnectionGate:
-        """Returns the gate of a new connection."""
+        """Returns the gate of a new connection, which lets only requests of the SASL login through until it is done."""
         authentication = Authentication(self._security, self._new_mechanism, self._clock, VERSIONS)
         return ConnectionGate(connection, authentication, self._security, self._max_frame_bytes, self._metrics)
 
     def start(self) -> None:
-        """Begins to fetch the public keys, if the listener checks tokens by keys from an address."""
+        """Begins to fetch the public keys that check OAUTHBEARER tokens, if the listener is given their address."""
         if self._keys is not None:
             self._keys.start()
 

@@ -60,7 +60,7 @@ WRITE_HIGH_WATER_BYTES = 1 << 20
 
 
 class ConnectionOwner(Protocol):
-    """The part of a server that its connections use."""
+    """What a connection needs of the server that accepted it: shared buffers, memory accounts, services, logs."""
 
     services: Services
     scratch: bytearray
@@ -72,7 +72,7 @@ class ConnectionOwner(Protocol):
     long_requests: LongRequests
 
     def opened(self, connection: Connection) -> bool:
-        """Returns whether a new connection may stay; False where a limit of connections is reached."""
+        """Returns whether a new connection is admitted; False where a limit of connections is reached."""
         ...
 
     def closed(self, connection: Connection) -> None:
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         listener: str = PLAINTEXT,
         new_gate: NewGate | None = None,
     ) -> None:
-        """Takes the server, the listener's name, and what makes the gate; None where nobody authenticates."""
+        """Takes the server, the listener's name, and what makes the SASL login; None where clients need no login."""
         self._owner = owner
         self._memory = owner.memory if new_gate is None else owner.strangers_memory
         self._new_gate = new_gate
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the socket's transport; aborts the connection where the server refuses it."""
+        """Keeps the socket's transport; closes the connection at once where the server does not admit it."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session = replace(self.session, principal=principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drops waiting requests and replies, cancels their futures, and gives the memory back."""
+        """Drops waiting requests and replies, cancels their futures, and gives back the memory that they held."""
         if exc is not None:
             logger.debug("connection of %s broke: %s", self.peer, exc)
         self._backlog.clear()
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.writable(SMALL_READ_BYTES) if self._memory.is_short else self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handles every whole request that has arrived, then sends all replies that are ready at once."""
+        """Handles every complete request in the received bytes, then sends all replies that are ready."""
         arrived = self.last_active = self._now_s()
         self._turn_ends_s = arrived + TURN_S
         try:
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send_ready()
 
     def mute(self, throttle_ms: int | None = None) -> None:
-        """Handles no further requests for `throttle_ms`, or if that is None until `unmute`; replies leave meanwhile."""
+        """Handles no requests for `throttle_ms`, or until `unmute` where that is None; replies are sent meanwhile."""
         loop = asyncio.get_running_loop()
         if self._unmuting is not None and throttle_ms is not None:
             throttle_ms = max(throttle_ms, int((self._unmuting.when() - loop.time()) * 1000))
@@ -195,31 +195,31 @@ class Connection(asyncio.BufferedProtocol):
         self._unmuting = None if throttle_ms is None else loop.call_later(throttle_ms / 1000, self.unmute)
 
     def unmute(self) -> None:
-        """Ends the mute, and handles the requests that have arrived meanwhile."""
+        """Ends what `mute` began, and handles the requests that have arrived meanwhile."""
         self._end_mute()
         self._work_off_backlog()
 
     def memory_is_free(self) -> None:
-        """Goes on reading a request that had to wait for memory, if there is enough now."""
+        """Goes on reading a request that had to wait for memory, if there is enough by now."""
         self._update_reading()
 
     def trim(self) -> None:
-        """Frees the memory that the receive buffer keeps for the next incomplete request."""
+        """Shrinks the receive buffer, which keeps memory for the next incomplete request."""
         self._frames.trim()
         self._account()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the peer waits for an answer that is not ready yet, as a long poll does."""
+        """Returns whether the peer waits for a reply that is not ready yet, as in a long poll."""
         return bool(self._pending) and not self._socket_full
 
     def pause_writing(self) -> None:
-        """Stops sending, as the peer does not drain its socket."""
+        """Stops sending, as the peer does not read what was sent."""
         self._socket_full = self._outgoing.is_paused = True
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """Goes on sending, as the peer has drained its socket."""
+        """Goes on sending, as the peer reads again."""
         self._socket_full = self._outgoing.is_paused = False
         self.last_active = self._now_s()
         self._outgoing.resume()
@@ -230,22 +230,22 @@ class Connection(asyncio.BufferedProtocol):
         self._frames.max_frame_bytes = max_frame_bytes
 
     def welcome(self) -> None:
-        """Moves the connection's memory from the share of clients without a login to that of all others."""
+        """Accounts the connection's memory as an authenticated client's; other clients' memory has its own limit."""
         self._memory.forget(self)
         self._memory, self._held_bytes = self._owner.memory, 0
         self._account()
 
     def open_gate(self) -> None:
-        """Removes the gate: no further request is held back for a login."""
+        """Removes the SASL login, so that from now on every request is handled."""
         self._gate = None
 
     def tell(self, message: bytes) -> None:
-        """Sends a frame that answers no request, such as a SASL token, after the replies that are ready."""
+        """Sends bytes as a frame that answers no request, such as a SASL token, after the replies that are ready."""
         self._send_ready()
         self._outgoing.send([framed(message)])
 
     def drain(self) -> None:
-        """Stops reading, and closes as soon as every reply has left."""
+        """Stops reading, and closes the connection as soon as every reply has been sent."""
         self._draining = True
         if self._is_muted:
             self.unmute()
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close_if_drained()
 
     def abort(self) -> None:
-        """Closes the connection at once, without the replies that wait."""
+        """Closes the connection at once, and drops the replies that wait."""
         self._transport.abort()
 
     @property
@@ -278,13 +278,13 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.metrics.muted -= 1
 
     def _cut_off(self, error: Exception) -> None:
-        """Closes the connection, as a reply can't be completed; where the client has gone, that is no error."""
+        """Closes the connection as a reply can't be completed; logs that as an error, unless the client has gone."""
         level = logging.DEBUG if isinstance(error, ConnectionError) else logging.ERROR
         logger.log(level, "closing the connection of %s in the middle of a reply: %s", self.peer, error)
         self._transport.abort()
 
     def _take(self, frame: memoryview, arrived: float) -> None:
-        """Handles a request, or keeps it to be handled together with the next ones of its API and version."""
+        """Handles the request in a frame, or keeps it, to be handled with the next ones of its API and version."""
         if self._gate is not None and not self._gate.admits(frame):
             return
         header = read_request_header(frame)
@@ -339,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._begin(slot, reply.work) if isinstance(reply, InTurns) else reply
 
     def _begin(self, slot: Slot, work: Callable[[], Reply]) -> Reply:
-        """Begins `work`, which takes long, and returns its future reply; later requests are handled after that."""
+        """Returns the future reply of `work`, which takes long; the connection's later requests wait for it."""
         self._long_bytes = slot.bytes_in
         return self._owner.long_requests.begin(work, self._long_request_is_handled)
 
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             raise answers[-1]
 
     def _throttled(self, slot: Slot, answers: Sequence[Reply | WireError]) -> Sequence[Reply | WireError]:
-        """Returns the replies with their throttle times, and mutes the connection; unchanged while one is a future."""
+        """Returns the replies with throttle times, and mutes the connection so long; unchanged if one is a future."""
         if any(isinstance(answer, asyncio.Future) for answer in answers):
             return answers
         services, now_ms = self._owner.services, self._owner.clock.monotonic_ms()

@@ -25,7 +25,7 @@ OLDEST = 2
 
 
 class CycleCollector:
-    """The garbage collector of this process, kept from stopping the broker's event loop for long."""
+    """Controls the garbage collector of this process, so that it does not stop the event loop for long."""
 
     def __init__(self) -> None:
         self._at_work = 0  # long requests that have a turn, or wait for one
@@ -34,7 +34,7 @@ class CycleCollector:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freezes all objects (`gc.freeze`), and those that become old later, while the context lasts."""
+        """Exempts all objects, and later ones that get old, from collection (`gc.freeze`) while the context lasts."""
         gc.freeze()
         gc.callbacks.append(_freeze_old)
         self._freezes = True
@@ -48,12 +48,12 @@ class CycleCollector:
             gc.unfreeze()
 
     def pause(self) -> None:
-        """Turns the collector off until `go_on`: a long request makes hundreds of thousands of objects."""
+        """Turns the collector off until `go_on`, as a long request makes hundreds of thousands of objects."""
         self._at_work += 1
         gc.disable()
 
     def go_on(self) -> None:
-        """Ends one `pause`, and freezes or collects what the request has made; after the last the collector is on."""
+        """Ends one `pause`: freezes or collects the new objects, and turns the collector on after the last one."""
         self._at_work -= 1
         if self._freezes:
             gc.freeze()
@@ -63,7 +63,7 @@ class CycleCollector:
             gc.enable()
 
     def connection_ended(self) -> None:
-        """Counts a connection that has ended; after `CONNECTIONS` of them the collector looks at all objects."""
+        """Counts a connection that has ended; after `CONNECTIONS` of them collects all objects, also frozen ones."""
         self._ended += 1
         if self._freezes and self._ended >= CONNECTIONS:
             self._look_at_all()

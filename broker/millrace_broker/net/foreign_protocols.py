@@ -30,14 +30,14 @@ ALERT = "ALERT_"
 
 
 def no_handshake(first: bytes | memoryview) -> str | None:
-    """Returns why the first bytes of a TLS connection are no handshake, as a sentence about the peer; else None."""
+    """Returns a sentence on the peer if the first bytes of its connection are no TLS handshake, else None."""
     if first[0] == HANDSHAKE_RECORD:
         return None
     return IS_HTTP if bytes(first[: SIZE.size]) in HTTP_REQUESTS else NO_TLS
 
 
 def no_request(error: WireError, *, uses_tls: bool, uses_sasl: bool) -> str:
-    """Returns why a connection's bytes are not a request, as a sentence: its peer may speak HTTP or TLS instead."""
+    """Returns a sentence on why bytes are not a request: the error's text, or that the peer speaks HTTP or TLS."""
     first = SIZE.pack(error.size_bytes) if isinstance(error, FrameSizeError) else b""
     if first in HTTP_REQUESTS:
         return IS_HTTP
@@ -47,7 +47,7 @@ def no_request(error: WireError, *, uses_tls: bool, uses_sasl: bool) -> str:
 
 
 def failure(error: ssl.SSLError) -> str:
-    """Returns why a TLS handshake failed, as a sentence about the peer, with the remedy where one is known."""
+    """Returns a sentence on why a TLS handshake failed, with the remedy where one is known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     reason = error.reason or str(error)

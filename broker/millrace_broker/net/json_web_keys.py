@@ -25,7 +25,7 @@ UNKNOWN_KEY_INTERVAL_S = 10.0
 
 
 class JsonWebKeys:
-    """The public keys of one JSON Web Key Set (`sasl.oauthbearer.jwks.endpoint.url`), fetched again now and then."""
+    """The public keys of a JSON Web Key Set (`sasl.oauthbearer.jwks.endpoint.url`), which are fetched repeatedly."""
 
     def __init__(self, rules: TokenRules, clock: Clock) -> None:
         assert rules.keys_url is not None, "otherwise there are no keys"
@@ -38,7 +38,7 @@ class JsonWebKeys:
         self._task: asyncio.Task[None] | None = None
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """Returns the key with this id, or the only key for None; None, and has the keys fetched, for an unknown id."""
+        """Returns the key with this id, the only key for None; for an unknown id None, and fetches the keys again."""
         if key_id is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         found = self._keys.get(key_id)
@@ -47,7 +47,7 @@ class JsonWebKeys:
         return found
 
     def start(self) -> None:
-        """Begins to fetch the keys."""
+        """Begins to fetch the keys, now and after each refresh interval."""
         self._task = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
@@ -83,7 +83,7 @@ def parse_keys(content: bytes) -> dict[str | None, jwt.PyJWK]:
 
 
 async def fetch(url: str) -> bytes:
-    """Returns the content of a `file:` or HTTP address, up to `MAX_BYTES`. Raises OSError or ClientError."""
+    """Returns up to `MAX_BYTES` of a `file:` or HTTP URL. Raises OSError, TimeoutError or aiohttp.ClientError."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return await asyncio.to_thread(_read, Path(unquote(parts.path)))

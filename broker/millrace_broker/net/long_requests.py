@@ -44,7 +44,10 @@ Step = Callable[[Any], Any]  # `send` or `throw` of a coroutine
 
 
 class LongRequests:
-    """The long requests of one event loop, which are handled a few milliseconds at a time, in turns."""
+    """Runs the long requests of one event loop a few milliseconds at a time, alternately with everything else.
+
+    Such a slice of time is a turn; a request that has used its turn up waits for its next one at a `pause`.
+    """
 
     def __init__(self, clock: Clock, cycles: CycleCollector | None = None) -> None:
         self.now_s = clock.monotonic_s
@@ -55,17 +58,17 @@ class LongRequests:
         self._is_due = False  # the next turn
 
     def begin(self, handle: Callable[[], Reply], answered: Callable[[], None]) -> Later:
-        """Returns the future response of `handle`, which runs in turns; calls `answered` when the response is there."""
+        """Returns the future response of `handle`, run in turns (a few ms each); calls `answered` when it is there."""
         response = asyncio.ensure_future(self._respond(handle))
         response.add_done_callback(lambda _: answered())
         return response
 
     def later(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-        """Returns the future result of a coroutine that runs in turns."""
+        """Returns the future result of a coroutine that runs a few ms at a time."""
         return asyncio.ensure_future(self._in_turns(work))
 
     def next_turn(self) -> asyncio.Future[None]:
-        """Returns a future that is done when the next free turn begins; turns are given in the order of these calls."""
+        """Returns a future that is done when the caller may run for a few ms; callers are served in order."""
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         self._call_soon()
@@ -101,7 +104,7 @@ class LongRequests:
 
 
 class _InTurns(Generic[Result]):
-    """A coroutine that runs in turns, each of whose steps may be interrupted at a `pause`; to be awaited once."""
+    """Awaits a coroutine in turns (slices of a few ms); its code waits for the next one at a `pause`. For one use."""
 
     def __init__(self, requests: LongRequests, work: Coroutine[Any, Any, Result]) -> None:
         self._requests = requests
@@ -109,7 +112,7 @@ class _InTurns(Generic[Result]):
         self._ends_s = 0.0
 
     def __await__(self) -> Generator[Any, Any, Result]:
-        """Runs all steps of the coroutine: each begins with a turn, and ends where the coroutine awaits something."""
+        """Runs the coroutine from one await to the next, each time after waiting for a turn; returns its result."""
         step, given = self._work.send, None
         while True:
             self._requests.cycles.pause()
@@ -130,7 +133,7 @@ class _InTurns(Generic[Result]):
                 step, given = self._work.throw, error
 
     def _step(self, step: Step, given: Any) -> Generator[Any, Any, tuple[bool, Any]]:
-        """Runs one step in a greenlet, and waits wherever that waits; returns what `_outcome` returns of the step."""
+        """Runs the coroutine up to its next await in an interruptible greenlet; returns the result of `_outcome`."""
         running = greenlet(partial(_outcome, step, given))
         running.gr_context = copy_context()
         switched = self._switch(running.switch)
@@ -152,18 +155,18 @@ class _InTurns(Generic[Result]):
     # In the greenlet.
 
     def pause(self) -> None:
-        """Waits for the next turn if the time of this one is over."""
+        """Waits for the next turn if the few milliseconds of this one are over."""
         if self._requests.now_s() >= self._ends_s:
             _wait(self._requests.next_turn())
 
     def beside(self, work: Callable[[], Done]) -> Done:
-        """Returns the result of `work`, which runs on a thread while the loop serves others."""
+        """Returns the result of `work`, run on a thread, while the event loop handles other requests."""
         done = asyncio.get_running_loop().run_in_executor(self._requests.threads, work)
         _wait(done)
         return done.result()
 
     def later(self, work: Coroutine[Any, Any, Done]) -> asyncio.Future[Done]:
-        """Returns the future result of a coroutine, which runs in turns of its own."""
+        """Returns the future result of another coroutine, which runs a few ms at a time, too."""
         return self._requests.later(work)
 
 
@@ -172,7 +175,7 @@ async def _called(handle: Callable[[], Reply]) -> Reply:
 
 
 async def _gathered(parts: Parts) -> Parts:
-    """Returns a response's many parts joined into few, in turns, as the loop would send all of them in one go."""
+    """Returns the many parts of a response joined into few, interrupted, as the loop would send them all in one go."""
     gathered: Parts = []
     for are_bytes, group in groupby(each(parts), lambda part: isinstance(part, bytes | memoryview)):
         while few := list(islice(group, GATHERED_PARTS)):
@@ -181,7 +184,7 @@ async def _gathered(parts: Parts) -> Parts:
 
 
 def _outcome(step: Step, given: Any) -> tuple[bool, Any]:
-    """Returns (True, the result) after the coroutine's last step, else (False, what the coroutine awaits)."""
+    """Calls `step`, a coroutine's `send` or `throw`; returns (False, what it awaits), at its end (True, its result)."""
     try:
         return False, step(given)
     except StopIteration as end:
@@ -189,12 +192,12 @@ def _outcome(step: Step, given: Any) -> tuple[bool, Any]:
 
 
 def _wait(awaited: Awaitable[Any]) -> None:
-    """Leaves the greenlet until `awaited` is done; raises what that raises."""
+    """Switches from the running greenlet to the event loop until `awaited` is done; raises the error it ends with."""
     getcurrent().parent.switch(awaited)
 
 
 def _forget(handling: asyncio.Future[Reply]) -> None:
-    """Cancels the reply to a client that has gone; logs an unexpected error of its handler."""
+    """Cancels the reply that a handler has made for a client that is gone; logs an unexpected error of the handler."""
     error = handling.exception()
     if error is None:
         reply = handling.result()

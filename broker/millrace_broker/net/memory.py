@@ -26,13 +26,13 @@ MAX_LIMITS = 4
 
 
 class Holder(Protocol):
-    """A connection that holds memory for requests and replies, and may have to wait for more."""
+    """A connection whose requests and replies occupy memory, and that may have to wait for more."""
 
     is_reading: bool  # whether more may come of its peer
     last_active: float  # in seconds of the monotonic clock: when its peer sent or took a byte
 
     def memory_is_free(self) -> None:
-        """Asks again, by `may_grow`, for the memory that was refused, as some may be free now."""
+        """Asks `may_grow` again for the memory that it refused before, as some may be free now."""
         ...
 
     def abort(self) -> None:
@@ -41,10 +41,10 @@ class Holder(Protocol):
 
 
 class MemoryInFlight:
-    """The account of the memory that connections hold for requests and replies, with a limit."""
+    """Accounts for the memory that connections hold for requests and replies, and limits it."""
 
     def __init__(self, limit_bytes: int, reclaim: Callable[[], None], purpose: str) -> None:
-        """Takes `reclaim`, which asks all holders to give back unused memory; `purpose` is for the log line."""
+        """Takes `reclaim`, which makes all connections free unused memory, and `purpose`, for the logged line."""
         self._limit_bytes = limit_bytes
         self._reclaim = reclaim
         self._purpose = purpose
@@ -56,11 +56,11 @@ class MemoryInFlight:
 
     @property
     def is_short(self) -> bool:
-        """Whether the memory held has reached the limit."""
+        """Returns whether the memory that is held has reached the limit."""
         return self.used_bytes >= self._limit_bytes
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Sets the bytes that `holder` holds in all."""
+        """Sets how many bytes `holder` holds in all."""
         before = self._held.get(holder, 0)
         self.used_bytes += held_bytes - before
         self._is_told = self._is_told and 2 * self.used_bytes > self._limit_bytes
@@ -74,7 +74,7 @@ class MemoryInFlight:
             self._wake()
 
     def may_grow(self, holder: Holder, growth_bytes: int) -> bool:
-        """Returns whether `holder` may take `growth_bytes` more; if not, `memory_is_free` is called on it later."""
+        """Returns whether `holder` may take `growth_bytes` more; if not, calls its `memory_is_free` later on."""
         if self.used_bytes + growth_bytes > self._limit_bytes:
             self._reclaim()
         used_bytes = self.used_bytes + growth_bytes
@@ -102,7 +102,7 @@ class MemoryInFlight:
             )  # fmt: skip
 
     def stalled(self, since_s: float) -> list[Holder]:
-        """Returns the holders that nothing has come from since `since_s` (monotonic); none if no other waits."""
+        """Returns the holders that read, but got nothing since `since_s` (monotonic); none if none waits for memory."""
         if not self._waiting:
             return []
         return [one for one in self._held if one.is_reading and one.last_active < since_s]
@@ -112,7 +112,7 @@ class MemoryInFlight:
         return self._limit_bytes // (2 * len(self._held) + 2)
 
     def forget(self, holder: Holder) -> None:
-        """Forgets a holder that is gone, with all that it held."""
+        """Forgets a holder that has ended, and frees all that it held."""
         self._waiting.pop(holder, None)
         if holder is self._exempt:
             self._exempt = None

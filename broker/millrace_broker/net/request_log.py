@@ -35,12 +35,12 @@ class RequestLog:
 
     @property
     def is_on(self) -> bool:
-        """Whether requests are logged at all."""
+        """Returns whether the properties have any request logged."""
         config = self._services.config
         return config.request_log_slower_than_ms != OFF or config.request_log_clients != ""
 
     def note(self, peer: str, header: RequestHeader, times: RequestTimes, reply_bytes: int, now: float) -> None:
-        """Writes the line of a request if the properties choose it; called when its reply has been sent."""
+        """Writes a line with the sizes and times of a request, if the properties choose it, once the reply is sent."""
         if not self._wants(header, 1000 * (now - times.arrived)):
             return
         logger.info(

@@ -28,7 +28,7 @@ CORK: int | None = getattr(socket, "TCP_CORK", None)  # Linux has it
 
 
 class _File:
-    """A descriptor in the form that `loop.sendfile` takes."""
+    """A file descriptor as an object with `fileno`, as `loop.sendfile` takes it."""
 
     mode = "rb"
 
@@ -36,18 +36,18 @@ class _File:
         self._fd = fd
 
     def fileno(self) -> int:
-        """Returns the descriptor."""
+        """Returns the file descriptor."""
         return self._fd
 
 
 class Outgoing:
-    """The parts of a connection's replies that the transport has not been given yet.
+    """The replies (bytes, and regions of files) of a connection that have not been passed to its transport yet.
 
     Args:
         transport: the socket.
-        uses_sendfile: whether regions of files leave by `sendfile`.
-        on_sent: is called when a region has left by `sendfile` and the parts behind it were resumed.
-        on_failure: is called with the error where a region can't be read or sent; the connection can't go on then.
+        uses_sendfile: whether regions of files are sent by `sendfile`.
+        on_sent: called when a region has been sent by `sendfile`, and the parts behind it are being sent.
+        on_failure: called with the error where a region can't be read or sent; the connection can't go on then.
 
     Attributes:
         is_busy: Whether there are parts that the transport has not been given; each request asks for it.
@@ -87,7 +87,7 @@ class Outgoing:
         self.resume()
 
     def resume(self) -> None:
-        """Gives the transport the parts that were kept, while it has room; after a failure none any more."""
+        """Gives the transport the parts that were kept, while it has room; none after a failure."""
         try:
             with self._corked():
                 while self._parts and not self.is_paused and self._sending is None and not self._has_failed:
@@ -99,7 +99,7 @@ class Outgoing:
         self._note_whether_busy()
 
     def clear(self) -> None:
-        """Drops all parts and both callbacks, as the connection has ended; kept, they would make a reference cycle."""
+        """Drops all parts and both callbacks when the connection has ended, as they would make a reference cycle."""
         self._on_sent = self._on_failure = _nobody
         self._parts.clear()
         if self._sending is not None:
@@ -203,4 +203,4 @@ def _writes(parts: Parts) -> Iterator[bytes | memoryview]:
 
 
 def _nobody(*_: object) -> None:
-    """Does nothing; replaces the callbacks of a connection that has ended."""
+    """Does nothing; takes the place of the callbacks of a connection that has ended."""

@@ -50,7 +50,7 @@ KEPT_PART = 8  # one in eight descriptors is never a connection's
 class Server:
     """Accepts connections for the broker's services, on all of its listeners.
 
-    The limits of connections that hold for the whole broker do not apply to `spared_listener`, that of other brokers.
+    `spared_listener` is the listener of other brokers, to which the broker-wide limits of connections do not apply.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Server:
 
     @property
     def connection_count(self) -> int:
-        """The number of open connections."""
+        """Returns the number of open connections."""
         return len(self._connections)
 
     async def listen(self, listener: Listener, new_gate: NewGate | None = None) -> Address:
         """Binds one more listener, and returns the address that was bound; `serve` begins to accept connections.
 
-        `new_gate` makes the gate of a connection, which holds its requests back until the client has logged in. Raises
-        SetupError where the address can't be bound, InvalidConfigError where the certificates can't be used.
+        `new_gate` makes the SASL login of a connection, which holds its requests back until the client has logged in.
+        Raises SetupError where the address can't be bound, InvalidConfigError where the certificates can't be used.
         """
         loop = asyncio.get_running_loop()
         made = await self._protocols(listener, new_gate)
@@ -109,7 +109,7 @@ class Server:
         return Address(*listening.sockets[0].getsockname()[:2])
 
     async def renew_certificates(self, properties: Mapping[str, str]) -> None:
-        """Has new connections use the certificates that `properties`, the broker's newest, name, as the files are now.
+        """Makes new connections use the certificates in the files that `properties`, the broker's newest, name.
 
         Certificates that can't be used are logged, and the former ones stay in use.
         """
@@ -123,12 +123,12 @@ class Server:
                     logger.info("listener %s uses new certificates", listener.name)
 
     def check_certificates(self, properties: Mapping[str, str]) -> None:
-        """Raises InvalidConfigError where a TLS listener can't use these properties of the broker."""
+        """Raises InvalidConfigError where a TLS listener can't use the certificates or settings in these properties."""
         for listener in self._tls:
             listener.check(properties)
 
     async def _protocols(self, listener: Listener, new_gate: NewGate | None) -> Callable[[], asyncio.BaseProtocol]:
-        """Returns a function that makes the asyncio protocol of each new connection of a listener."""
+        """Returns a function that makes the asyncio protocol of a listener's connection. Raises InvalidConfigError."""
         if not listener.protocol.uses_tls:
             return lambda: Connection(self, listener.name, new_gate)
         # A broker without TLS is spared the time and memory of what reads certificates.
@@ -156,7 +156,7 @@ class Server:
         self._check_stalled()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops accepting and reading, sends all replies, and cuts off connections still open after `timeout_s`."""
+        """Stops accepting and reading, sends all replies, and closes connections that are open after `timeout_s`."""
         for listening in self._listening:
             listening.close()
         for timer in (self._idle_timer, self._stalled_timer):
@@ -175,7 +175,7 @@ class Server:
                 connection.abort()
 
     def opened(self, connection: Connection) -> bool:
-        """Counts and keeps a new connection and returns True; returns False, and logs why, where a limit is reached."""
+        """Adds a new connection and returns True; returns False, and logs the limit, where a limit is reached."""
         session, limits = connection.session, self.services.configs.connection_limits
         limit = self._admission.admit(session.host, session.listener, limits, connection.descriptor)
         if limit is not None:
@@ -197,7 +197,7 @@ class Server:
             self._all_closed.set()
 
     def _rate_limits(self, listener: str) -> Scopes:
-        """Returns the limits, in connections per second, of a listener and, but for the spared one, of the broker."""
+        """Returns the limits of new connections per second: the listener's, and the broker's unless that is spared."""
         limits = self.services.configs.connection_limits
         own = {listener: limits.per_second(listener)}
         return own if listener == self._spared_listener else {BROKER: limits.per_second(BROKER), **own}

@@ -35,7 +35,7 @@ Waited = Later | asyncio.Future[list[Response]]  # for one reply, or for several
 
 
 class Slot:
-    """A place in a connection's line of replies, for one request or several of one kind that are handled together."""
+    """The place of one request, or of several of one kind handled together, in the order of a connection's replies."""
 
     __slots__ = (
         "answered", "api", "api_key", "arrived", "bytes_in", "bytes_out", "count", "future", "headers",
@@ -61,14 +61,11 @@ class Slot:
         self.parts: Parts | None = None  # the frames of all replies; None until they are there
 
     def leaves_out(self, size_bytes: int, body: memoryview) -> bool:
-        """Returns whether another request of this API and version takes long, and so is not handled with these."""
+        """Returns whether another request of this API and version takes too long to be handled with those here."""
         return size_bytes > LONG_BYTES and takes_long(self.api, self.version, body)
 
     def take_replies(self, responses: Sequence[Reply | WireError]) -> int | None:
-        """Frames the responses as the slot's `parts`, and returns their size in bytes.
-
-        Returns None, and makes nothing, where a future is among the responses.
-        """
+        """Sets `parts` to the frames of the responses; returns their size in bytes, None if one is still a future."""
         parts: Parts = []
         start, start_bytes = start_of_responses(self.api_key, self.version)
         for header, message in zip(self.headers, responses, strict=False):
@@ -89,12 +86,12 @@ class Slot:
 
 
 def takes_long(api: Api, version: int, body: memoryview) -> bool:
-    """Returns whether a request of more than `LONG_BYTES` is handled alone, in turns (`net.long_requests`)."""
+    """Returns whether a request of more than `LONG_BYTES` is handled alone, and interrupted (`net.long_requests`)."""
     return api.handle_all is None or (api.has_many is not None and api.has_many(version, body))
 
 
 def served(apis: Mapping[int, Api], header: RequestHeader) -> Api:
-    """Returns the API of a request; raises UnsupportedVersionError where it is not served in that version."""
+    """Returns the API of a request by its header; raises UnsupportedVersionError for an unserved API or version."""
     api = apis.get(header.api_key)
     if api is None:
         raise UnsupportedVersionError(f"API key {header.api_key} is not served")
@@ -125,7 +122,7 @@ Responses = Sequence[Reply | WireError]
 def throttled(
     slot: Slot, responses: Responses, services: Services, session: ClientSession, now_ms: int
 ) -> tuple[Responses, int]:
-    """Returns the responses of a slot with throttle times written into them, and the longest of these in ms."""
+    """Returns a slot's responses with their throttle times written into them, and the longest throttle time in ms."""
     quotas, user = services.quotas, session.principal.name
     is_exempt = _is_exempt(slot.api_key, services, session)
     seconds = (slot.times.handled - slot.times.started) / len(slot.headers)
@@ -149,7 +146,7 @@ def throttled(
 
 
 def _is_exempt(api_key: int, services: Services, session: ClientSession) -> bool:
-    """Returns whether handler time is not counted: a fetch's, or that of brokers' requests from a permitted client."""
+    """Returns whether the request quota ignores a request: a fetch, or a broker's, from a client that may send it."""
     if api_key not in AMONG_BROKERS:
         return api_key == ApiKey.FETCH
     access = services.authorizer

@@ -43,10 +43,10 @@ NOTHING = memoryview(b"")
 
 
 class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
-    """The server side of TLS on one connection: a protocol to the socket's transport, a transport to `Connection`.
+    """The server side of TLS on one connection, between the socket's transport and a `Connection`.
 
     Args:
-        connection: what is secured.
+        connection: handles what is decrypted.
         listener: has the context of the handshake.
         scratch: the receive buffer that all connections share.
         metrics: counts the connections that are refused.
@@ -73,7 +73,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
     # The protocol of the socket.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes the socket's transport; the connection may refuse it before a handshake costs anything."""
+        """Keeps the socket's transport; the connection may refuse it before a handshake costs anything."""
         self._socket = cast("asyncio.Transport", transport)
         self._timeout = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._shake_no_longer)
         self._connection.connection_made(self)
@@ -89,7 +89,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypts what has arrived for the connection, or continues the handshake with it."""
+        """Continues the handshake with the received bytes, or decrypts them for the connection."""
         data = self._scratch[:nbytes]
         try:
             if not self._is_secured:
@@ -102,22 +102,22 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self._refuse(str(error))
 
     def eof_received(self) -> None:
-        """Lets the socket close, and logs a peer that leaves before its handshake is complete."""
+        """Lets the socket close as the peer sends no more; logs that if the handshake is not complete."""
         if not self._is_secured:
             logger.info("%s left listener %s before its handshake was complete", self._peer, self._listener.name)
 
     def pause_writing(self) -> None:
-        """Has the connection stop sending, as the peer does not drain its socket."""
+        """Makes the connection stop sending, as the peer does not take what is sent."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Has the connection send again, as the peer has drained its socket."""
+        """Makes the connection send again, as the peer takes bytes again."""
         self._connection.resume_writing()
 
     # The transport of the connection.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Returns a value of the socket's transport by its name, or for `ssl_object` the SSL object."""
+        """Returns the socket transport's extra information `name`; for `ssl_object` the SSL object."""
         return self._tls if name == "ssl_object" else self._socket.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -144,12 +144,12 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.writelines(gathered)
 
     def pause_reading(self) -> None:
-        """Stops reading the socket; what has arrived stays encrypted, and the connection gets nothing."""
+        """Stops reading the socket; bytes that have arrived stay encrypted, and the connection gets none."""
         self._is_paused = True
         self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """Decrypts what had arrived before the pause, and then reads the socket again."""
+        """Decrypts the bytes that had arrived before the pause, and then reads the socket again."""
         self._is_paused = False
         if self._has_rest:
             asyncio.get_running_loop().call_soon(self._work_off)
@@ -157,7 +157,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.resume_reading()
 
     def is_reading(self) -> bool:
-        """Returns whether the connection is given what arrives."""
+        """Returns whether received bytes are passed to the connection: reading is not paused."""
         return not self._is_paused
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -165,7 +165,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Returns how many encrypted bytes wait: those to be sent, and those received but not decrypted."""
+        """Returns how many encrypted bytes wait to be sent, plus those received and not decrypted."""
         return self._socket.get_write_buffer_size() + len(self._held)
 
     def is_closing(self) -> bool:
@@ -173,7 +173,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return self._socket.is_closing()
 
     def close(self) -> None:
-        """Sends what waits and TLS's close_notify, and closes the socket."""
+        """Sends the bytes that wait and TLS's close_notify, and closes the socket."""
         if self._is_secured and not self._socket.is_closing():
             with suppress(ssl.SSLError):  # the peer's own close_notify is not waited for
                 self._tls.unwrap()
@@ -181,7 +181,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket.close()
 
     def abort(self) -> None:
-        """Closes the socket at once, without sending what waits."""
+        """Closes the socket at once, without sending the bytes that wait."""
         self._socket.abort()
 
     # Between them.
@@ -195,7 +195,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return bool(self._held or self._incoming.pending or self._tls.pending())
 
     def _shake(self, data: memoryview) -> memoryview:
-        """Continues the handshake with `data`, and returns the bytes behind its end. Raises TlsError or SSLError."""
+        """Continues the handshake with `data`; returns the bytes that follow its end. Raises TlsError or SSLError."""
         if not self._handshake_bytes and (reason := no_handshake(data)) is not None:
             raise TlsError(reason)
         while data and not self._is_secured and not self._socket.is_closing():
@@ -216,7 +216,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         self._is_secured = True
 
     def _decrypt(self, data: memoryview) -> None:
-        """Decrypts into the connection's buffer, again and again; keeps the rest if the connection pauses reading."""
+        """Decrypts `data` for the connection, one buffer at a time; keeps the rest if the connection pauses reading."""
         while not self._socket.is_closing():
             if self._is_paused:
                 self._held = bytes(data)
@@ -232,7 +232,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             self.close()
 
     def _fill(self, buffer: memoryview, data: memoryview) -> tuple[int, memoryview]:
-        """Decrypts into the buffer until it is full or all is used; returns the bytes decrypted, and unused `data`."""
+        """Decrypts into the buffer until it is full or `data` ends; returns how many bytes, and the rest of `data`."""
         filled, size = 0, len(buffer)
         incoming, tls = self._incoming, self._tls
         while filled < size:
@@ -255,7 +255,7 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         return filled, data
 
     def _work_off(self) -> None:
-        """Decrypts what was kept during a pause, and only then reads the socket again."""
+        """Decrypts the bytes that were kept during a pause, and only then reads the socket again."""
         if self._is_paused or self._socket.is_closing():
             return
         held, self._held = self._held, b""

@@ -20,7 +20,7 @@ from millrace_broker.security.client_session import ANONYMOUS, USER, Principal
 
 
 class FileStamp(NamedTuple):
-    """A file's inode, size and time of change, by which a changed certificate file is noticed."""
+    """A file's inode, size and time of change, which differ when a certificate file was replaced."""
 
     inode: int
     size_bytes: int
@@ -28,7 +28,10 @@ class FileStamp(NamedTuple):
 
 
 class TlsListener:
-    """A listener with TLS; making one raises InvalidConfigError where its properties can't be used."""
+    """A listener with TLS: its TLS context, and the mapping of certificates to principals.
+
+    Making one raises InvalidConfigError where its properties or certificates can't be used.
+    """
 
     def __init__(self, listener: Listener) -> None:
         self.name = listener.name
@@ -40,7 +43,7 @@ class TlsListener:
     def renew(self, properties: Mapping[str, str]) -> bool:
         """Makes a new TLS context if the listener's properties or their files have changed; returns whether they have.
 
-        Raises InvalidConfigError where they can't be used: the former context stays, and the same files are not tried
+        Raises InvalidConfigError where they can't be used: the former context stays, and these files are not tried
         again.
         """
         own = own_properties(self.name, self._protocol, properties)
@@ -52,13 +55,13 @@ class TlsListener:
         return True
 
     def check(self, properties: Mapping[str, str]) -> None:
-        """Raises InvalidConfigError where these properties of the broker can't be used by this listener."""
+        """Raises InvalidConfigError where the listener can't use the certificates or settings in these properties."""
         server_context(own_properties(self.name, self._protocol, properties))
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Returns the principal of a DER certificate by the mapping rules. Raises TlsError where none fits its subject.
+        """Returns the principal of a DER certificate by the mapping rules. Raises TlsError if no rule fits its subject.
 
-        Where clients authenticate by SASL, the certificate says only that they may connect.
+        Without a certificate, and where clients authenticate by SASL, that is the anonymous principal.
         """
         if certificate is None or self._protocol is SecurityProtocol.SASL_SSL:
             return ANONYMOUS

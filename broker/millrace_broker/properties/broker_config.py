@@ -25,7 +25,7 @@ LEAST_QUEUED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The broker's own properties as fields: `num_partitions` is `num.partitions`."""
+    """The broker's own properties as fields: the field `num_partitions` is the property `num.partitions`."""
 
     broker_id: int = setting(
         -1, "This broker's id in the cluster; -1: that of its folders, else a new one.", minimum=-1
@@ -246,7 +246,7 @@ class BrokerConfig:
 
     @property
     def queued_bytes_limit(self) -> int:
-        """The limit of `queued.max.request.bytes`, larger than any machine's memory where that is -1."""
+        """Returns `queued.max.request.bytes`; for -1 (no limit) more than any machine's memory."""
         return MAX_LONG if self.queued_max_request_bytes == -1 else self.queued_max_request_bytes
 
     @classmethod

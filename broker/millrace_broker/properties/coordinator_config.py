@@ -25,7 +25,7 @@ ASSIGNOR_CLASSES = {  # as Kafka 3.9 names its assignors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """The properties that groups of every type obey, and those of the topic of committed offsets."""
+    """The properties that groups of every type obey, and those of the topic `__consumer_offsets`."""
 
     group_min_session_timeout_ms: int = setting(
         6_000, "The shortest session timeout that a member may ask for.", minimum=1
@@ -64,13 +64,13 @@ class GroupConfig:
 
     @property
     def offsets_retention_ms(self) -> int:
-        """The retention of committed offsets in milliseconds."""
+        """Returns for how many milliseconds committed offsets of inactive groups are kept."""
         return self.offsets_retention_minutes * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnGroupConfig:
-    """The properties that one consumer group may have for itself, in place of the broker's `group.consumer.*`."""
+    """The properties that one consumer group may set for itself, in place of the broker's `group.consumer.*`."""
 
     consumer_session_timeout_ms: int = setting(
         45_000, "Milliseconds without a heartbeat after which a member of the group is put out."
@@ -82,7 +82,7 @@ class OwnGroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
-    """The properties that groups of the consumer group protocol obey."""
+    """The properties that groups of the consumer group protocol (KIP-848) obey."""
 
     group_coordinator_rebalance_protocols: str = setting(
         "classic,consumer",
@@ -127,16 +127,16 @@ class ConsumerGroupConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> ConsumerGroupConfig:
         """Returns the given properties that this class declares, parsed.
 
-        Raises InvalidConfigError, also for a time outside of its bounds.
+        Raises InvalidConfigError for a bad value, and for a timeout or an interval outside of its bounds.
         """
         config = build(cls, CONSUMER_GROUP_CONFIG.parse(CONSUMER_GROUP_CONFIG.known(properties)))
         config.check_times("group.consumer.")
         return config
 
     def of_group(self, own: Mapping[str, str]) -> ConsumerGroupConfig:
-        """Returns this configuration with the session timeout and heartbeat interval that a group has for itself.
+        """Returns this configuration with a group's own properties (`own`) in place of the broker's.
 
-        Raises InvalidConfigError where they are out of bounds.
+        Raises InvalidConfigError where they are out of the broker's bounds.
         """
         values = OWN_CONFIG.parse(OWN_CONFIG.known(own))
         config = changed(self, {f"group.{name}": value for name, value in values.items()})
@@ -149,7 +149,7 @@ class ConsumerGroupConfig:
         return config
 
     def check_times(self, prefix: str) -> None:
-        """Raises InvalidConfigError for a time out of bounds; `prefix` begins the names, as `group.consumer.`."""
+        """Raises InvalidConfigError for a timeout or interval out of bounds; `prefix` begins the names of these."""
         for time in ("session.timeout.ms", "heartbeat.interval.ms"):
             field = time.replace(".", "_")
             value = getattr(self, f"group_consumer_{field}")
@@ -165,27 +165,27 @@ class ConsumerGroupConfig:
 
     @property
     def assignors(self) -> tuple[str, ...]:
-        """The server-side assignors by name, the default first."""
+        """Returns the names of the server-side assignors, the default first."""
         return tuple(ASSIGNOR_CLASSES.get(one, one) for one in self.group_consumer_assignors.split(","))
 
     @property
     def default_assignor(self) -> str:
-        """The assignor of groups whose members ask for none."""
+        """Returns the name of the assignor for groups whose members ask for none."""
         return self.assignors[0]
 
     @property
     def is_served(self) -> bool:
-        """Whether the consumer group protocol is served."""
+        """Returns whether the consumer group protocol (KIP-848) is switched on."""
         return CONSUMER in self.group_coordinator_rebalance_protocols.split(",")
 
     @property
     def may_upgrade(self) -> bool:
-        """Whether a classic group with members may become a consumer group."""
+        """Returns whether a classic group with members may become a consumer group."""
         return self.group_consumer_migration_policy.lower() in ("upgrade", "bidirectional")
 
     @property
     def may_downgrade(self) -> bool:
-        """Whether a consumer group with members may become a classic group."""
+        """Returns whether a consumer group with members may become a classic group."""
         return self.group_consumer_migration_policy.lower() in ("downgrade", "bidirectional")
 
 
@@ -196,7 +196,7 @@ CONSUMER_GROUP_CONFIG = ConfigTable(declared_keys(ConsumerGroupConfig, known_rul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """The properties that transactions obey, and those of the topic of their states."""
+    """The properties that transactions obey, and those of the topic `__transaction_state`."""
 
     transaction_max_timeout_ms: int = setting(
         900_000, "The longest transaction.timeout.ms that a producer may ask for."

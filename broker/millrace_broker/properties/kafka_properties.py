@@ -32,7 +32,7 @@ TOPS = {ConfigType.SHORT: MAX_SHORT, ConfigType.INT: MAX_INT, ConfigType.LONG: M
 
 
 class KafkaProperty(NamedTuple):
-    """One row of `kafka_properties.tsv`, whose columns the module describes."""
+    """A property that Kafka knows, one row of `kafka_properties.tsv`; the module describes its columns."""
 
     scope: str
     name: str
@@ -43,17 +43,17 @@ class KafkaProperty(NamedTuple):
 
     @property
     def default(self) -> str:
-        """The text of the default in Kafka 3.9, or else in the first later version that knows the property."""
+        """Returns the default in Kafka 3.9 as text, or else that of the first later version that has the property."""
         return next(text for text in self.defaults if text != UNKNOWN)
 
     def is_default(self, text: str) -> bool:
-        """Returns whether a value is the default of one of the versions."""
+        """Returns whether a value is the property's default in one of the Kafka versions of the table."""
         return text.strip() in {"" if one in (EMPTY, NULL, REQUIRED) else one for one in self.defaults}
 
 
 @cache
 def kafka_properties() -> dict[tuple[str, str], KafkaProperty]:
-    """Returns the rows of the table, by scope and name."""
+    """Returns the properties in `kafka_properties.tsv`, by (scope, name), such as ("broker", "log.dirs")."""
     text = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines()[1:]]
     return {
@@ -64,12 +64,12 @@ def kafka_properties() -> dict[tuple[str, str], KafkaProperty]:
 
 @cache
 def known_rules(scope: str) -> Mapping[str, Rules]:
-    """Returns the types, bounds and other rules of a scope's properties, by name, as the table has them."""
+    """Returns the types, bounds and other rules of a scope's properties, by name, from `kafka_properties.tsv`."""
     return {name: _rules(row) for (area, name), row in kafka_properties().items() if area == scope}
 
 
 def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
-    """Returns the declaration of a property that is checked, stored and described, but not obeyed."""
+    """Returns the declaration of a Kafka property that is checked, kept and described, but that changes nothing."""
     rules = _rules(row)
     if row.type in TOPS and "pattern" not in rules:
         rules.setdefault("minimum", -TOPS[row.type] - 1)
@@ -80,7 +80,7 @@ def key_without_effect(row: KafkaProperty, doc: str) -> ConfigKey:
 
 
 def _rules(row: KafkaProperty) -> Rules:
-    """Returns the type, the bounds and the flags in a row; a number is at most the largest of its type."""
+    """Returns the type, bounds and flags that a row gives; a number is at most the largest of its type."""
     rules: Rules = {
         "is_list": row.type is ConfigType.LIST,
         "is_secret": row.type is ConfigType.PASSWORD,

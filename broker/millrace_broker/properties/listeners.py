@@ -46,7 +46,7 @@ OF_ALL_BROKERS = frozenset((MAX_CONNECTIONS, CREATION_RATE, "num.network.threads
 
 
 class NamedAddress(NamedTuple):
-    """One element of a list of listeners; as text `NAME://HOST:PORT`."""
+    """One listener's name and address, as text `NAME://HOST:PORT`."""
 
     name: str
     address: Address
@@ -56,7 +56,7 @@ class NamedAddress(NamedTuple):
 
 
 class Override(NamedTuple):
-    """A property (`name`) that is given for one listener alone, or for one SASL mechanism on it, in lower case."""
+    """The parts of `listener.name.LISTENER.[MECHANISM.]NAME`, a property for one listener; mechanisms in lower case."""
 
     listener: str
     name: str
@@ -64,24 +64,24 @@ class Override(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether a listener, or a mechanism on it, may have this property for itself."""
+        """Returns whether this property may be given for one listener, or for one mechanism on it."""
         if self.mechanism:
             return self.name in SASL_CONFIG.keys or self.name in RENEWALS or self.name == JAAS
         return self.name in SECURING | RENEWALS | OF_ALL_BROKERS
 
     @property
     def secures(self) -> bool:
-        """Whether the property says how the listener is secured; then only one broker at a time may change it live."""
+        """Returns whether the property secures the listener, and so is changed live only for one broker by its id."""
         return bool(self.mechanism) or self.name not in OF_ALL_BROKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A place where the broker takes connections.
+    """An address at which the broker takes connections, with its name and security.
 
-    `advertised` is where clients are told to connect, None for where the broker listens. A listener of which clients
-    are not told (`is_told` is false) serves those who know it. `properties` are those that secure it, with its
-    overrides; they have secrets.
+    `advertised` is where clients are told to connect, None for where the broker listens. A listener that clients are
+    not told of (`is_told` is false) serves those who know it. `properties` are those that secure it, and include
+    secrets.
     """
 
     name: str
@@ -93,9 +93,9 @@ class Listener:
 
 
 def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
-    """Returns the elements of a list of listeners, `NAME://HOST:PORT,…`.
+    """Returns the names and addresses in a list of listeners, `NAME://HOST:PORT,…`.
 
-    Raises InvalidConfigError for another form and a name given twice.
+    Raises InvalidConfigError for any other text, and for a name that comes twice.
     """
     found = tuple(_listener(one.strip()) for one in text.split(",") if one.strip())
     if not found:
@@ -107,7 +107,7 @@ def parse_listeners(text: str) -> tuple[NamedAddress, ...]:
 
 
 def check_ports(listeners: Iterable[NamedAddress]) -> None:
-    """Raises InvalidConfigError where two listeners have the same port, unless they are one of IPv4 and one of IPv6."""
+    """Raises InvalidConfigError where two listeners have one port, unless one of them has IPv4 and the other IPv6."""
     taken: set[tuple[int, bool]] = set()
     for _, (host, port) in listeners:
         if (port, ":" in host) in taken:
@@ -117,7 +117,7 @@ def check_ports(listeners: Iterable[NamedAddress]) -> None:
 
 
 def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
-    """Returns the protocols in `NAME:PROTOCOL,…` by listener. Raises InvalidConfigError for any other text."""
+    """Returns the security protocols in `NAME:PROTOCOL,…` by listener name. Raises InvalidConfigError for others."""
     protocols = {}
     for one in text.split(","):
         if not one.strip():
@@ -132,9 +132,9 @@ def parse_protocols(text: str) -> dict[str, SecurityProtocol]:
 
 
 def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityProtocol:
-    """Returns the security protocol of the listener `name`.
+    """Returns the security protocol of the listener `name`: that in `protocols`, or the one of the same name.
 
-    Raises InvalidConfigError where neither the map nor its name tells it.
+    Raises InvalidConfigError where there is neither.
     """
     protocol = protocols.get(name, SecurityProtocol.__members__.get(name))
     if protocol is None:
@@ -143,13 +143,13 @@ def protocol_of(name: str, protocols: Mapping[str, SecurityProtocol]) -> Securit
 
 
 def override(name: str) -> Override | None:
-    """Returns the parts of a name `listener.name.NAME.PROPERTY`; None for the name of another property."""
+    """Returns the parts of a property's name `listener.name.LISTENER.[MECHANISM.]NAME`; None for any other name."""
     match = OVERRIDE.fullmatch(name)
     return None if match is None else Override(match["listener"].upper(), match["property"], match["mechanism"] or "")
 
 
 def own_properties(name: str, protocol: SecurityProtocol, properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties that secure a listener: those of all listeners, and over them its own.
+    """Returns the security properties of the listener `name`: general ones, replaced by those for it alone.
 
     On a SASL_SSL listener `ssl.client.auth` counts only where it is given for this listener, as in Kafka (KIP-684).
     """
@@ -175,14 +175,14 @@ def _listener(text: str) -> NamedAddress:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The broker's limits of connections, and those that listeners have for themselves, by listener and property."""
+    """The broker's limits of connections, and those that listeners have for themselves, by (listener, property)."""
 
     broker: BrokerConfig
     own: Mapping[tuple[str, str], int]
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ConnectionLimits:
-        """Returns the limits that a broker's properties give. Raises InvalidConfigError."""
+        """Returns the limits that a broker's properties give. Raises InvalidConfigError for a bad value."""
         own = {
             (one.listener, one.name): cast("int", BROKER_CONFIG.keys[one.name].parse(text))
             for name, text in properties.items()
@@ -191,7 +191,7 @@ class ConnectionLimits:
         return cls(BrokerConfig.from_properties(properties), own)
 
     def open(self, listener: str) -> int:
-        """Returns how many connections of a listener may be open at one time."""
+        """Returns how many connections of a listener may be open at the same time."""
         return self.own.get((listener, MAX_CONNECTIONS), self.broker.max_connections)
 
     def per_second(self, listener: str) -> float | None:

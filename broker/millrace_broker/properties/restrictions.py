@@ -94,7 +94,7 @@ LONGEST_FIRST = sorted(REASONS.items(), key=lambda one: -len(one[0]))
 
 
 def restriction(name: str) -> str | None:
-    """Returns what a property asks for that is not served, as a noun phrase; None where there is nothing."""
+    """Returns a noun phrase for the protection that a property asks for and this broker lacks; else None."""
     own = override(name)
     base = name if own is None else own.name
     if base in OBEYED | RENEWALS if own is None else own.is_known:
@@ -107,12 +107,12 @@ def restriction(name: str) -> str | None:
 
 
 def restricts(name: str) -> bool:
-    """Returns whether a property restricts or encrypts, obeyed or not: a misspelt name of one must not be ignored."""
+    """Returns whether a property restricts access or encrypts, so that a misspelt name of it must be an error."""
     return name in OBEYED or name.startswith(OBEYED_BEGINNINGS) or restriction(name) is not None
 
 
 def check_unrestricted(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a value that asks for protection that is not served; it tells no secret."""
+    """Raises InvalidConfigError for a value that asks for protection that this broker lacks; it shows no secret."""
     what = restriction(name)
     if what is None or not text.strip():
         return
@@ -127,13 +127,13 @@ def check_unrestricted(name: str, text: str) -> None:
 
 
 def check_not_of_listeners(name: str, text: str) -> None:
-    """Raises InvalidConfigError for a property of listeners: it is read at the start, and from the file alone."""
+    """Raises InvalidConfigError for a property that defines listeners, as the broker reads these at its start only."""
     if name in LISTENER_PROPERTIES:
         raise InvalidConfigError(f"{name}={text}: it is read at the start; give it in the broker's file")
 
 
 def shown(name: str, text: str) -> str:
-    """Returns a property with its value for an error message, without the value of what is, or may be, a secret."""
+    """Returns `NAME=VALUE` for an error message; the name alone where the value is, or may be, a secret."""
     own = override(name)
     base = name if own is None else own.name
     is_unknown = base.startswith(("ssl.", "sasl.")) and (BROKER, base) not in kafka_properties()
@@ -141,7 +141,7 @@ def shown(name: str, text: str) -> str:
 
 
 def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey, ...]:
-    """Returns the declarations of a scope's properties that Kafka knows and that `obeyed` does not name."""
+    """Returns the declarations of a scope's Kafka properties that are not in `obeyed`, and so have no effect."""
     return tuple(
         key_without_effect(row, f"Without effect here: {reason(name)}.")
         for (area, name), row in kafka_properties().items()
@@ -150,7 +150,7 @@ def keys_without_effect(scope: str, obeyed: Collection[str]) -> tuple[ConfigKey,
 
 
 def reason(name: str) -> str:
-    """Returns why a property has no effect, as the end of a sentence."""
+    """Returns why a property has no effect in Millrace, as the end of a sentence."""
     restricted = restriction(name)
     if restricted is not None:
         return f"{restricted} is not served, and a value that asks for it stops the start"

@@ -24,7 +24,7 @@ CLIENT_AUTH = "ssl.client.auth"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """The properties of TLS as fields: `ssl_client_auth` is `ssl.client.auth`."""
+    """The properties of TLS as fields: the field `ssl_client_auth` is the property `ssl.client.auth`."""
 
     ssl_client_auth: str = setting("none", "Whether clients show a certificate: none, requested or required.")
     ssl_enabled_protocols: str = setting(
@@ -55,7 +55,7 @@ TLS_CONFIG = ConfigTable(declared_keys(TlsConfig, known_rules(BROKER)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenConfig:
-    """The properties as fields: `delegation_token_max_lifetime_ms` is `delegation.token.max.lifetime.ms`."""
+    """The properties of delegation tokens as fields, by their names with `_` in place of `.`."""
 
     delegation_token_secret_key: str = setting(
         "",
@@ -79,7 +79,7 @@ class TokenConfig:
 
     @property
     def key(self) -> str:
-        """The key by which the secrets of delegation tokens are made; empty where there are no tokens."""
+        """Returns the key that the HMACs of delegation tokens are made with; "" where there are no tokens."""
         return self.delegation_token_secret_key or self.delegation_token_master_key
 
 
@@ -88,7 +88,7 @@ TOKEN_CONFIG = ConfigTable(declared_keys(TokenConfig, known_rules(BROKER)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslConfig:
-    """The properties of SASL as fields: `sasl_enabled_mechanisms` is `sasl.enabled.mechanisms`."""
+    """The properties of SASL as fields: `sasl_enabled_mechanisms` is the property `sasl.enabled.mechanisms`."""
 
     sasl_enabled_mechanisms: str = setting(
         "GSSAPI",

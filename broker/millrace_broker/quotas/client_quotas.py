@@ -23,7 +23,7 @@ RATES = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST)
 
 @dataclass(slots=True)
 class MutationQuota:
-    """The quota of changes (partitions made and deleted) for one request.
+    """A client's quota of changes (partitions made and deleted), for one request.
 
     A strict quota refuses a change while tokens are owed. Any other quota takes every change, and throttles the client
     while tokens are owed. Without a bucket nothing is refused or throttled.
@@ -37,7 +37,7 @@ class MutationQuota:
     _recorded_ms: int = 0
 
     def record(self, partitions: int, now_ms: int) -> None:
-        """Counts partitions that are about to be made or deleted.
+        """Takes tokens for partitions that are about to be made or deleted.
 
         Raises ThrottlingQuotaExceededError where the quota is strict and tokens are owed.
         """
@@ -52,7 +52,7 @@ class MutationQuota:
             self._owes(self._bucket, now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """Returns for how many milliseconds the client is still throttled for what was recorded."""
+        """Returns for how many milliseconds the client is still throttled because of its changes."""
         return max(0, self._throttle_ms - (now_ms - self._recorded_ms))
 
     def _owes(self, bucket: TokenBucket, now_ms: int) -> bool:
@@ -64,7 +64,7 @@ class MutationQuota:
 
 
 class ClientQuotas:
-    """Measures clients, and says how long each is throttled."""
+    """Measures what clients use, and says how long those that exceed their quotas are throttled."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ClientQuotas:
         self.is_enabled = False  # whether there has been any quota of clients: until then nothing is looked up
 
     def set_configs(self, configs: Configs) -> None:
-        """Takes the properties of users, clients and addresses; what has been measured of them is kept."""
+        """Replaces the quotas by those in the properties of users, clients and addresses; measured rates stay."""
         if configs is not self._configs and configs != self._configs:
             self._configs, self._limits = configs, QuotaLimits(configs)
             self.is_enabled = self.is_enabled or self._limits.has_client_quotas
@@ -90,16 +90,16 @@ class ClientQuotas:
         return self._limits.connection_rate(address)
 
     def produced(self, client: Client, size_bytes: int, now_ms: int) -> int:
-        """Counts the bytes of a Produce request, and returns the throttle time in milliseconds."""
+        """Counts the bytes of a Produce request; returns for how many milliseconds its client is throttled."""
         return self._record(QuotaKind.PRODUCE, client, size_bytes, now_ms)
 
     def used(self, client: Client, seconds: float, now_ms: int) -> int:
-        """Counts the time that a request took of the event loop, and returns the throttle time in milliseconds."""
+        """Counts the seconds that a request took on the event loop; returns for how many ms its client is throttled."""
         throttle_ms = self._record(QuotaKind.REQUEST, client, seconds * PERCENT, now_ms)
         return min(throttle_ms, self._windows.window_ms)
 
     def fetched(self, client: Client, size_bytes: int, seconds: float, now_ms: int) -> int:
-        """Counts a fetch's bytes and time, and returns the throttle time in ms; unless 0, it is answered empty."""
+        """Counts a fetch's bytes and seconds; returns the throttle time in ms, for which its response is left empty."""
         throttle_ms = max(self.used(client, seconds, now_ms), self._record(QuotaKind.FETCH, client, size_bytes, now_ms))
         limit = self._limits.find(QuotaKind.FETCH, client)
         if throttle_ms and limit is not None:
@@ -107,12 +107,12 @@ class ClientQuotas:
         return throttle_ms
 
     def fetch_max_bytes(self, client: Client, max_bytes: int) -> int:
-        """Returns how many bytes one fetch may return: `max_bytes`, or the quota of all windows where that is less."""
+        """Returns how many bytes a fetch may return: `max_bytes`, or what the quota allows in all windows, if less."""
         limit = self._limits.find(QuotaKind.FETCH, client)
         return max_bytes if limit is None else min(max_bytes, int(limit.per_second * self._windows.whole_seconds))
 
     def mutations(self, client: Client, now_ms: int, *, is_strict: bool) -> MutationQuota:
-        """Returns the quota of changes of topics for one request of a client."""
+        """Returns the client's quota of changes to topics, for one request."""
         limit = self._limits.find(QuotaKind.CONTROLLER_MUTATION, client)
         if limit is None:
             return MutationQuota(None, 0, is_strict, self.counts)

@@ -37,7 +37,7 @@ PLAIN_FROM, PLAIN_BELOW = 1e-3, 1e7  # numbers that Java writes without an expon
 
 
 def path_of(entity: Entity) -> str:
-    """Returns the path of an entity's properties, like `users/alice`. Raises InvalidRequestError for a wrong entity."""
+    """Returns the path of an entity's properties, like `users/alice`. Raises InvalidRequestError for a bad entity."""
     if not entity:
         raise InvalidRequestError("an entity needs a user, a client id or an address")
     for kind, name in entity.items():
@@ -57,7 +57,7 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity | None:
-    """Returns the entity whose properties are kept at this path; None for a path of another form."""
+    """Returns the entity whose properties have this path, like `users/alice`; None for any other path."""
     match path.split("/"):
         case ["users", user]:
             return {USER: decode_name(user)}
@@ -81,7 +81,7 @@ def _address(text: str | None) -> str:
 
 
 class Component(NamedTuple):
-    """What a filter asks of the names of one entity type; `match` is the name where `match_type` is EXACT."""
+    """A filter for the names of one entity type: one name (`match`), the default's, or any, as `match_type` says."""
 
     entity_type: str
     match_type: int
@@ -89,14 +89,14 @@ class Component(NamedTuple):
 
 
 class EntityQuotas(NamedTuple):
-    """An entity and its quotas by property."""
+    """An entity (a user, a client id, both, or an address) and its quotas by property."""
 
     entity: Entity
     quotas: Mapping[str, float]
 
 
 def check_filter(components: Sequence[Component]) -> None:
-    """Raises InvalidRequestError or UnsupportedVersionError for a filter that is not valid."""
+    """Raises InvalidRequestError for an invalid filter, UnsupportedVersionError for an unknown entity type."""
     types = Counter(one.entity_type for one in each(components))
     for name, count in each(types.items()):
         if not name:
@@ -113,7 +113,7 @@ def check_filter(components: Sequence[Component]) -> None:
 
 
 def found(configs: Configs, components: Iterable[Component], *, is_strict: bool) -> Iterator[EntityQuotas]:
-    """Yields the entities that a filter matches and that have quotas, with these."""
+    """Yields the entities that have quotas and match the filter; with `is_strict` only those of its very types."""
     wanted = {one.entity_type: one for one in components}
     for path, config in each(configs.items()):
         entity = entity_at(path)
@@ -134,14 +134,14 @@ def _fits(entity: Entity, wanted: Mapping[str, Component], *, is_strict: bool) -
 
 
 class Operation(NamedTuple):
-    """An operation on the quota `key`, which is set, or removed where the value is None."""
+    """A change of the quota `key`: its new value, or None to remove it."""
 
     key: str
     value: float | None
 
 
 def altered(config: Mapping[str, str], entity: Entity, operations: Iterable[Operation]) -> dict[str, str]:
-    """Returns an entity's properties after the operations; others stay as they are. Raises InvalidRequestError."""
+    """Returns an entity's properties with the quotas changed. Raises InvalidRequestError for a bad key or value."""
     types = ADDRESS_QUOTAS if ADDRESS in entity else CLIENT_QUOTAS
     after = dict(config)
     for key, value in operations:
@@ -169,7 +169,7 @@ def _text(key: str, value: float, kind: QuotaType) -> str:
 
 
 def java_double(value: float) -> str:
-    """Returns a number of 0 or more as Java's Double.toString writes it: 0.5, 200.0, 1.0E10, Infinity."""
+    """Returns a number of 0 or more as Java's Double.toString does: 0.5, 200.0, 1.0E10, Infinity."""
     if value == float("inf"):
         return "Infinity"
     if value == 0 or PLAIN_FROM <= value < PLAIN_BELOW:

@@ -38,7 +38,7 @@ Configs = Mapping[str, Mapping[str, str]]
 
 
 class QuotaKind(Enum):
-    """Names what a quota may limit, such as bytes produced a second, by the property that sets the quota."""
+    """What a quota limits, such as bytes produced per second; the value is the name of its property."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -47,7 +47,7 @@ class QuotaKind(Enum):
 
 
 class QuotaType(NamedTuple):
-    """The type of a quota's value; whole numbers have a `maximum`, and None stands for fractions."""
+    """The type of a quota's value; `maximum` is that of whole numbers, None for a type with fractions."""
 
     name: str
     maximum: int | None = None
@@ -68,7 +68,7 @@ ADDRESS_QUOTAS = {CONNECTION_CREATION_RATE: INT}
 
 
 def parse_quota(text: str) -> float | None:
-    """Returns the value of a stored property; None where it is no number of 0 or more."""
+    """Returns the number in a stored quota; None for a text that is no number of 0 or more."""
     try:
         value = float(text)
     except ValueError:
@@ -77,21 +77,21 @@ def parse_quota(text: str) -> float | None:
 
 
 class Client(NamedTuple):
-    """A user's name and a client id, as requests have them; either is empty where only the other counts."""
+    """A user and a client id whose use is measured together; "" where all clients, or all users, share a quota."""
 
     user: str
     client_id: str
 
 
 class Limit(NamedTuple):
-    """A quota: for whom it is measured, and what is allowed per second."""
+    """A quota that holds for a client: whose use is measured for it, and what is allowed per second."""
 
     measured: Client
     per_second: float
 
 
 def levels(client: Client) -> Iterator[tuple[str, Client]]:
-    """Yields the levels at which a client's quota may be: the path, and for whom it is measured."""
+    """Yields where a client's quota may be set, most specific first: the path, and whose use is measured then."""
     user, client_id = encode_name(client.user), encode_name(client.client_id)
     all_clients, all_users = Client(client.user, ""), Client("", client.client_id)
     if client.client_id:
@@ -108,7 +108,7 @@ def levels(client: Client) -> Iterator[tuple[str, Client]]:
 
 
 class QuotaLimits:
-    """The quotas of one image of the cluster; those that were found are remembered."""
+    """The quotas that the properties of users, clients and addresses set; found ones are cached."""
 
     def __init__(self, configs: Configs) -> None:
         self._of_kind = {kind: _values(configs, kind.value) for kind in QuotaKind}
@@ -117,11 +117,11 @@ class QuotaLimits:
 
     @property
     def has_client_quotas(self) -> bool:
-        """Whether any user or client has a quota."""
+        """Returns whether any user or client has a quota."""
         return any(self._of_kind.values())
 
     def find(self, kind: QuotaKind, client: Client) -> Limit | None:
-        """Returns the quota that holds for a client; None where there is none."""
+        """Returns the most specific quota of a kind for a client; None where there is none."""
         key = kind, client
         try:
             return self._found[key]
@@ -144,7 +144,7 @@ class QuotaLimits:
 
 
 def _values(configs: Configs, name: str) -> dict[str, float]:
-    """Returns a property's values by path; one that is no number is logged, and does not count."""
+    """Returns a property's numbers by path, like `users/alice`; any other value is logged and left out."""
     values = {}
     for path, config in configs.items():
         text = config.get(name)

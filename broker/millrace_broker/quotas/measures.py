@@ -28,14 +28,14 @@ Sensor = TypeVar("Sensor")
 
 
 class QuotaWindows(NamedTuple):
-    """How many windows are measured, and how long one is (`quota.window.num` and `quota.window.size.seconds`)."""
+    """In how many windows of time a rate is measured, and how long each is (`quota.window.num`, `…size.seconds`)."""
 
     number: int = 11
     window_ms: int = 1_000
 
     @property
     def whole_seconds(self) -> float:
-        """The length of all windows except the running one."""
+        """Returns the length, in seconds, of all windows but the running one."""
         return (self.number - 1) * self.window_ms / 1000
 
 
@@ -50,7 +50,7 @@ class _Sample:
 
 
 class SampledRate:
-    """The rate per second of the values that are recorded."""
+    """Measures the rate per second of recorded values, over the last windows of time."""
 
     __slots__ = ("_samples", "_windows")
 
@@ -59,7 +59,7 @@ class SampledRate:
         self._samples: deque[_Sample] = deque(maxlen=windows.number + 1)
 
     def record(self, value: float, now_ms: int) -> None:
-        """Counts a value; a negative one takes back what was counted."""
+        """Adds a value; a negative one takes back what was added."""
         if not self._samples or now_ms - self._samples[-1].start_ms >= self._windows.window_ms:
             self._samples.append(_Sample(now_ms, now_ms))
         sample = self._samples[-1]
@@ -67,12 +67,12 @@ class SampledRate:
         sample.last_ms = now_ms
 
     def per_second(self, now_ms: int) -> float:
-        """Returns the rate over all windows, per second."""
+        """Returns the sum of the values in all windows, per second."""
         span_ms = self._span_ms(now_ms)
         return sum([sample.value for sample in self._samples]) * 1000 / span_ms
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """Returns for how many ms nothing may come until the rate is within the quota; 0 where it is."""
+        """Returns after how many ms without values the rate is within the quota; 0 where it is now."""
         rate = self.per_second(now_ms)
         if rate <= quota:
             return 0
@@ -88,12 +88,12 @@ class SampledRate:
 
 
 def bounded_ms(milliseconds: float) -> int:
-    """Returns a time as the protocol has it: rounded as Java does, and at most the greatest int32."""
+    """Returns a time in whole milliseconds, rounded as Java does, and at most the greatest int32."""
     return min(math.floor(milliseconds + 0.5), MAX_INT) if milliseconds < MAX_INT else MAX_INT
 
 
 class Sensors(Generic[Key, Sensor]):
-    """What measures clients (rates or buckets), by key; of too many, the one unused for longest is dropped."""
+    """Keeps a rate or a bucket for each key; drops the one that was unused for longest if there are too many."""
 
     def __init__(self, new_sensor: Callable[[], Sensor], max_sensors: int = MAX_SENSORS) -> None:
         self._new_sensor = new_sensor
@@ -104,7 +104,7 @@ class Sensors(Generic[Key, Sensor]):
         return len(self._used)
 
     def get(self, key: Key, now_ms: int) -> Sensor:
-        """Returns the sensor of a key; a new one where there is none, or none used within EXPIRY_MS."""
+        """Returns the rate or bucket of a key; a new one where there is none, or it was unused for EXPIRY_MS."""
         found = self._used.pop(key, None)
         sensor = self._new_sensor() if found is None or now_ms - found[0] >= EXPIRY_MS else found[1]
         self._used[key] = now_ms, sensor
@@ -115,7 +115,7 @@ class Sensors(Generic[Key, Sensor]):
 
 
 class TokenBucket:
-    """A bucket of tokens; the quota (tokens per second) is handed in each time, as it may change."""
+    """A bucket of tokens; the quota (tokens per second that come in) is passed each time, as it may change."""
 
     __slots__ = ("_burst_seconds", "_last_ms", "_tokens")
 
@@ -125,18 +125,18 @@ class TokenBucket:
         self._last_ms = 0
 
     def tokens(self, quota: float, now_ms: int) -> float:
-        """Returns how many tokens there are; a negative number is owed."""
+        """Returns how many tokens are in the bucket; below 0 where tokens are owed."""
         filled = self._tokens + quota * (now_ms - self._last_ms) / 1000
         self._tokens = min(self._burst_seconds * quota, filled)
         self._last_ms = now_ms
         return self._tokens
 
     def take(self, tokens: float, quota: float, now_ms: int) -> None:
-        """Takes tokens, whether there are enough or not."""
+        """Takes tokens from the bucket, which may then owe some."""
         self._tokens = self.tokens(quota, now_ms) - tokens
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """Returns how many milliseconds it takes until no token is owed any more; 0 where none is."""
+        """Returns in how many milliseconds no token will be owed; 0 where none is."""
         tokens = self.tokens(quota, now_ms)
         if tokens >= 0:
             return 0

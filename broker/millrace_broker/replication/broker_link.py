@@ -76,7 +76,7 @@ class Connect(Protocol):
     async def __call__(
         self, address: Address, *, client_id: str, timeout_s: float, max_response_bytes: int
     ) -> BrokerLink:
-        """Returns a new link; raises what `BrokerLink.connect` raises."""
+        """Returns a new link; raises BrokerUnreachableError, TlsError or SaslAuthenticationError."""
         ...
 
 
@@ -160,10 +160,11 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def request(
         self, api: Called[MessageFields, Message], version: int, fields: MessageFields, *, wait_s: float = 0.0
     ) -> Message:
-        """Sends a request and returns its decoded answer. Raises what `exchange` raises, and closes the link then.
+        """Sends a request and returns its decoded answer; closes the link where that fails.
 
-        Raises InvalidRequestError for a value that its field does not hold, before anything is sent; the link stays
-        open. Raises MalformedRequestError for an answer that can't be decoded.
+        Raises BrokerUnreachableError, AnswerLostError or ClientError as `exchange`, MalformedRequestError for an answer
+        that can't be decoded, and InvalidRequestError, with nothing sent and the link open, for a value that its field
+        does not hold.
         """
         body = await self.exchange(api.key, version, api.encode_request(version, fields), wait_s=wait_s)
         try:
@@ -207,7 +208,7 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def served_versions(self) -> Mapping[int, VersionRange]:
         """Returns the versions that the broker serves of each API, by API key.
 
-        Raises what `request` raises; raises ClientError where the broker refuses.
+        Raises ClientError where the broker refuses, or BrokerUnreachableError or AnswerLostError without an answer.
         """
         answer = await self.request(API_VERSIONS, VERSION_OF_API_VERSIONS, NO_FIELDS)
         if answer.error_code != ErrorCode.NONE:
@@ -217,7 +218,7 @@ class BrokerLink(asyncio.BufferedProtocol):
     async def newest_version(self, api_key: ApiKey, known: VersionRange) -> int:
         """Returns the newest version of an API that both sides know; the broker is asked once for each link.
 
-        Raises UnsupportedVersionError where there is none. Raises what `served_versions` raises.
+        Raises UnsupportedVersionError where there is none, or an error of `served_versions` where that fails.
         """
         if self._served is None:
             self._served = await self.served_versions()
@@ -229,7 +230,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         return version
 
     def close(self) -> None:
-        """Closes the connection; callers that wait for answers get BrokerUnreachableError or AnswerLostError."""
+        """Closes the connection; callers that wait get BrokerUnreachableError or AnswerLostError."""
         self._fail(AnswerLostError(f"the connection to the broker at {self.address} is closed"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -291,7 +292,7 @@ class BrokerLink(asyncio.BufferedProtocol):
         return answer
 
     def _take(self, frame: memoryview) -> None:
-        """Gives an answer to the oldest request, unless its caller is gone; raises ClientError for another answer."""
+        """Gives an answer to the oldest request, unless its caller is gone; raises ClientError if it isn't for that."""
         if len(frame) < CORRELATION_ID.size:
             raise ClientError(f"an answer of {len(frame)} bytes")
         (answered,) = CORRELATION_ID.unpack_from(frame)
@@ -337,7 +338,7 @@ class RequestBatcher(Generic[Item, Outcome]):
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     def ask(self, broker_id: int, item: Item) -> asyncio.Future[Outcome]:
-        """Returns a future of the item's outcome; it raises what `Connect` and `exchange` raise."""
+        """Returns a future of the item's outcome; it raises BrokerUnreachableError or AnswerLostError."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(broker_id, []).append((item, outcome))
         if broker_id not in self._senders:

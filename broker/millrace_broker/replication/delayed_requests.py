@@ -93,7 +93,7 @@ class Appended(NamedTuple):
 def when_all_have(
     replicas: ReplicaManager, appended: Mapping[TopicPartition, Appended], wait_ms: int, respond: Respond
 ) -> Parts | asyncio.Future[Parts]:
-    """Returns the response to a Produce request once its acks are satisfied and its syncs done, or a future of it.
+    """Returns the response to a Produce request if no partition has to wait for followers or a sync, or a future of it.
 
     `respond` makes it, given the partitions that failed, with their errors.
     """
@@ -117,7 +117,7 @@ class DelayedProduce(_Delayed[Appended, Parts]):
         return None if self._waiting else self._respond(self._failed)
 
     def wait(self, wait_ms: int) -> asyncio.Future[Parts]:
-        """Waits like any delayed request, but at least `SYNC_WAIT_MS` if a partition waits for the disk."""
+        """Holds the request for `wait_ms`, or at least `SYNC_WAIT_MS` if a partition waits for the disk."""
         led = self._replicas.partitions
         for_disk = any(led[key].log.owes_sync(appended.next_offset) for key, appended in self._waiting.items())
         return super().wait(max(wait_ms, SYNC_WAIT_MS if for_disk else 0))
@@ -143,7 +143,7 @@ class DelayedProduce(_Delayed[Appended, Parts]):
 
 
 class Deleted(NamedTuple):
-    """The outcome of DeleteRecords for one partition; the low watermark is -1 where it is not known."""
+    """The outcome of DeleteRecords for one partition: an error or NONE, and the low watermark, -1 if not known."""
 
     low_watermark: int
     error_code: ErrorCode = ErrorCode.NONE

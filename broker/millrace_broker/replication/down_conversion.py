@@ -42,14 +42,14 @@ _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="down-conversion"
 def converted_soon(
     version: int, fetched: Fetched, wanted: Mapping[PartitionKey, FetchPartition], max_bytes: int
 ) -> asyncio.Future[Fetched]:
-    """Runs `all_converted` on the worker thread; cancelling the future drops the work if it has not begun."""
+    """Runs `all_converted` on the worker thread; returns a future, which can be cancelled before it has begun."""
     return asyncio.get_running_loop().run_in_executor(_worker, all_converted, version, fetched, wanted, max_bytes)
 
 
 def all_converted(
     version: int, fetched: Fetched, wanted: Mapping[PartitionKey, FetchPartition], max_bytes: int
 ) -> Fetched:
-    """Converts what was fetched for a client to its Fetch version below 4; `wanted` is what it asked for.
+    """Converts the batches read for a Fetch request below v4 to message sets; `wanted` is what the client asked for.
 
     Each partition gets at most its `max_bytes`, or one batch. Once the answer has `max_bytes`, the others get no
     records.
@@ -67,7 +67,7 @@ def all_converted(
 
 
 def converted(version: int, fetched: PartitionFetched, wanted: FetchPartition) -> PartitionFetched:
-    """Returns what was fetched of one partition, converted, or its error if that fails."""
+    """Returns a partition's response with its batches converted to a message set, or with an error if that fails."""
     if not len(fetched.records):
         return fetched
     magic = 1 if version >= FIRST_VERSION_OF_FORMAT_V1 else 0
@@ -89,7 +89,7 @@ def converted(version: int, fetched: PartitionFetched, wanted: FetchPartition) -
 
 
 def for_old_client(version: int, fetched: PartitionFetched, config: LogConfig | None) -> PartitionFetched:
-    """Returns what a Fetch client below v10 gets of a partition; an error it knows in place of records it can't read.
+    """Returns a partition's response as a client below v10 can read it, or with an error that it knows.
 
     `config` is that of the partition's log, None where there is no such partition.
     """

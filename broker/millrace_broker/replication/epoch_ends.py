@@ -40,7 +40,7 @@ Entries = Sequence[tuple[int, int]]
 
 
 def end_of_epoch(entries: Entries, epoch: int, log_end_offset: int) -> tuple[int, int]:
-    """Returns (epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where it is not known."""
+    """Returns (epoch, end offset) of the newest epoch in `entries` up to `epoch`; (-1, -1) if there is none."""
     if epoch == NO_LEADER_EPOCH or not entries:
         return UNKNOWN
     if epoch == entries[-1][0]:

@@ -75,12 +75,12 @@ class PartitionChanges:
         self.end = 0
 
     def note(self, key: PartitionKey) -> None:
-        """Notes that a partition has got records, another high watermark, log start, leader epoch or leader."""
+        """Adds the key of a partition with new records, high watermark, log start, leader epoch or leader."""
         self._newest.append(key)
         self.end += 1
 
     def since(self, position: int) -> list[PartitionKey] | None:
-        """Returns the keys noted since `end` was `position`; None where some of them are no longer kept."""
+        """Returns the keys added since `end` was `position`; None if some of them are no longer kept."""
         count = self.end - position
         if count > len(self._newest):
             return None
@@ -88,7 +88,7 @@ class PartitionChanges:
 
 
 class SessionResponse(NamedTuple):
-    """What a Fetch response says: an error of the whole request, the session's id, and the partitions."""
+    """The content of a Fetch response: an error of the whole request, the session's id, and the partitions."""
 
     error_code: int
     session_id: int
@@ -96,7 +96,7 @@ class SessionResponse(NamedTuple):
 
 
 class FetchContext:
-    """What to read for one Fetch request, and which partitions its response has; here, without a session, all.
+    """The partitions to read for a Fetch request, and how to answer it. The base class is for one without a session.
 
     `is_told_of_changes` says whether partitions that are not in `wanted` may be read later: `changed` returns them.
     """
@@ -115,12 +115,12 @@ class FetchContext:
     def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
         """Returns the response with what was read of each wanted partition; called once.
 
-        `again` are those that have to be read for the next request, whether they change or not.
+        `again` has the partitions that are to be read for the session's next request even if they do not change.
         """
         return SessionResponse(ErrorCode.NONE, NO_SESSION, fetched)
 
     def throttled(self) -> SessionResponse:
-        """Returns a throttled client's response: no partitions, and what the session has told stays as it is."""
+        """Returns a throttled client's response, without partitions; the session is left as it is."""
         return SessionResponse(ErrorCode.NONE, NO_SESSION, ())
 
 
@@ -134,24 +134,24 @@ class FetchSessionError(FetchContext):
         self.code = code
 
     def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
-        """Returns the error without partitions."""
+        """Returns the response with the error and no partitions."""
         return self.throttled()
 
     def throttled(self) -> SessionResponse:
-        """Returns the error without partitions."""
+        """Returns the response with the error and no partitions."""
         return SessionResponse(self.code, NO_SESSION, ())
 
 
 @dataclass(slots=True)
 class _Cached:
-    """A partition in a session: what the client wants of it, and the offsets that it was told last."""
+    """A partition in a session: what the client wants of it, and the offsets last sent to the client."""
 
     wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def take(self, fetched: PartitionFetched) -> bool:
-        """Remembers the offsets fetched, and returns whether the client must be told; after an error it always must."""
+        """Stores the offsets that were read; returns whether the response must have the partition, as it has news."""
         news = (
             len(fetched.records) > 0
             or fetched.high_watermark != self.high_watermark
@@ -179,7 +179,7 @@ class _Session:
     read_all_ms: int = NEVER_MS
 
     def update(self, wanted: Mapping[PartitionKey, FetchPartition], forgotten: Sequence[PartitionKey]) -> bool:
-        """Adds, changes and removes partitions; returns whether there are more than before."""
+        """Adds or changes `wanted` partitions, removes `forgotten` ones; returns whether there are more than before."""
         before = len(self.partitions)
         for key, one in wanted.items():
             known = self.partitions.get(key)
@@ -228,7 +228,10 @@ class FetchSessions:
         now_ms: int,
         is_followers: bool = False,
     ) -> FetchContext:
-        """Returns what to read for a Fetch request and how to respond; `now_ms` is monotonic."""
+        """Returns the context of a Fetch request: what to read and how to respond. `now_ms` is monotonic.
+
+        `wanted` and `forgotten` are the partitions that the request names; `is_followers` says that a broker sent it.
+        """
         session = self._sessions.get(session_id)
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
@@ -338,7 +341,7 @@ class _Full(FetchContext):
 
 
 class _Incremental(FetchContext):
-    """A Fetch request inside a session, which is answered with the partitions that have news."""
+    """A Fetch request inside a session, answered with the partitions that have new records, offsets or an error."""
 
     kind = "incremental"
 
@@ -366,7 +369,7 @@ class _Incremental(FetchContext):
 
 
 class _IncrementalOfFollower(_Incremental):
-    """A Fetch request inside a follower's session, for which only partitions that may have news are read."""
+    """A Fetch request inside a follower's session, for which only partitions that may have changed are read."""
 
     is_told_of_changes = True
 

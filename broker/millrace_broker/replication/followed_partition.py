@@ -90,7 +90,10 @@ class FollowedPartition(Replica):
         return cut
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises as `Replica` does, and NotLeaderError while the log is held: another replica can answer."""
+        """Raises FencedLeaderEpochError for an older epoch, UnknownLeaderEpochError for a newer one.
+
+        Raises NotLeaderError while a worker holds the log, so that the client asks another replica.
+        """
         super().check_leader_epoch(current_leader_epoch)
         if self.log.is_held:
             raise NotLeaderError(f"{self.topic_partition}: the log is being cut or moved")
@@ -98,8 +101,8 @@ class FollowedPartition(Replica):
     def append(self, fetched: PartitionFetched, *, may_wait: bool = False) -> None:
         """Appends fetched batches, and sets the leader's high watermark and log start offset.
 
-        Raises what `Log.append_as_follower` raises, and InvalidRecordError where there are bytes but nothing that can
-        be appended; what was appended before the error stays.
+        Raises RecordError, also where there are bytes but nothing that can be appended, StorageError, or
+        AppendWaitsError unless it `may_wait` for the disk; what was appended before the error stays.
         """
         log = self.log
         if len(fetched.records):
@@ -137,7 +140,7 @@ async def leader_offsets(
 ) -> dict[FollowedPartition, LeaderOffset]:
     """Returns what the leader answers to ListOffsets for each partition, in the partition's leader epoch.
 
-    Raises what `BrokerLink.request` raises.
+    Raises BrokerUnreachableError, AnswerLostError or another error of `BrokerLink.request`.
 
     Args:
         link: the connection to the leader.

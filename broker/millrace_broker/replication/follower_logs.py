@@ -32,10 +32,10 @@ ANY_END = -1
 
 
 class FollowerLogs:
-    """Changes the logs of one fetcher's partitions; work that waits for the disk runs on workers.
+    """Appends to the logs that one fetcher follows, and cuts them; work that waits for the disk runs on workers.
 
-    `pause(followed)` has a partition fetched again later. `when_offline` is told of one whose data directory has
-    failed, `when_committed` of one whose high watermark has moved.
+    Three functions are called with a followed partition: `pause` has it fetched again later; `when_offline` hears that
+    its data directory has failed, and `when_committed` that its high watermark has moved.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FollowerLogs:
             self._failed(followed, StorageError(f"{followed.log.directory}: the data directory is offline"))
 
     def cut(self, leaders_ends: Mapping[FollowedPartition, tuple[int, int]]) -> None:
-        """Cuts each log where it diverges, by the leader's (epoch, end offset) of its newest epoch up to ours."""
+        """Cuts each log where it diverges from the leader's, whose newest epoch up to ours is given as (epoch, end)."""
         offsets: dict[FollowedPartition, int] = {}
         for followed, leaders_end in leaders_ends.items():
             try:
@@ -114,7 +114,7 @@ class FollowerLogs:
     def _on_worker(self, ends: Mapping[FollowedPartition, int], work: Callable[[], None]) -> None:
         """Runs `work`, which changes logs of one data directory, on a worker, and holds these logs until it has ended.
 
-        If it fails, the logs that then end above their offset in `ends` have failed; `ANY_END` stands for any end.
+        If it fails, partitions whose logs still end above their offset in `ends` (-1: all) are paused or offline.
         """
         for followed in ends:
             followed.hold()

@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """What one Fetch request in a session says: the partitions that are new or changed, and those dropped."""
+    """The content of one Fetch request in a session: the partitions that are new or changed, and those dropped."""
 
     session_id: int
     session_epoch: int
@@ -81,11 +81,11 @@ class FollowerSession:
 
     @property
     def asked(self) -> Mapping[PartitionKey, Asked]:
-        """What the newest request asks of all partitions in the session."""
+        """The positions that the newest request asks for, of all partitions in the session."""
         return self._known
 
     def request(self, asked: Mapping[PartitionKey, Asked]) -> SessionRequest:
-        """Returns the next request, after which the session has exactly these partitions."""
+        """Returns the next request, which makes the partitions in `asked` those of the session."""
         known, self._known = self._known, dict(asked)
         if not self.is_established:
             return SessionRequest(self._session_id, INITIAL_EPOCH, self._known, ())
@@ -95,7 +95,7 @@ class FollowerSession:
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """Goes on after an answer without an error; `session_id` is the one in it, 0 if the leader keeps no session."""
+        """Moves the session on after an answer without error; `session_id` is the answer's, 0 for no session."""
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
             return
@@ -112,10 +112,10 @@ class FollowerSession:
 def asked_ahead(
     asked: Mapping[PartitionKey, Asked], fetched: Mapping[PartitionKey, PartitionFetched]
 ) -> dict[PartitionKey, Asked]:
-    """Returns the partitions to ask for behind an answer's records before they are written; none where that must wait.
+    """Returns what to ask for next before an answer's records are written: the positions behind them, or nothing.
 
-    That is so if one partition of the answer has an error, a diverging epoch, or records up to its high watermark: the
-    request would name a position of that partition that is about to change.
+    Nothing is asked for if one partition of the answer has an error, a diverging epoch, or records up to its high
+    watermark: the request would name a position of that partition that is about to change.
     """
     ahead: dict[PartitionKey, Asked] = {}
     for key, one in fetched.items():

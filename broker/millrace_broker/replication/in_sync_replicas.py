@@ -71,7 +71,7 @@ def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
 
 @dataclass(slots=True)
 class Follower:
-    """What a follower's fetches tell of it; `broker_epoch` is that of the newest one."""
+    """The state of a follower, by its fetches; `broker_epoch` is that in the newest fetch."""
 
     broker_epoch: int = NO_BROKER_EPOCH
     log_end_offset: int = UNKNOWN_OFFSET
@@ -81,7 +81,7 @@ class Follower:
     leaders_end_at_last_fetch: int = UNKNOWN_OFFSET
 
     def fetched(self, offset: int, leaders_end: int, now_ms: int) -> None:
-        """Notes a fetch from `offset`, at which the follower's log ends."""
+        """Updates the follower's log end by a fetch from `offset`, and when it last had all up to `leaders_end`."""
         if offset >= leaders_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.leaders_end_at_last_fetch:
@@ -112,7 +112,7 @@ class Proposal(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What follows from an event: which watermarks move, and the ISR to ask the controller for, None for no change."""
+    """The consequences of an event: which watermarks have moved, and the ISR to ask the controller for, or None."""
 
     moves_high_watermark: bool = False
     proposal: Proposal | None = None
@@ -120,7 +120,7 @@ class Decision(NamedTuple):
 
 
 class Election(NamedTuple):
-    """What `InSyncReplicas` begins with: roles and epochs of LeaderAndIsr, and the leader's log end and high watermark.
+    """The initial state of `InSyncReplicas`: replicas and epochs of LeaderAndIsr, the leader's log end, high watermark.
 
     `adding` are the replicas that a reassignment adds; they do not count as missing before its end.
     """
@@ -191,7 +191,7 @@ class InSyncReplicas:
         return min([log_start_offset, *starts])
 
     def read_replicas(self, offset: int) -> list[ReadReplica]:
-        """Returns the followers in sync whose logs have an offset (KIP-392)."""
+        """Returns the followers in sync whose logs hold `offset`, so that consumers may read there (KIP-392)."""
         return [
             ReadReplica(state.log_end_offset, state.last_caught_up_ms, each)
             for each, state in self._in_sync()
@@ -199,9 +199,9 @@ class InSyncReplicas:
         ]
 
     def outcome_of(self, next_offset: int) -> ErrorCode | None:
-        """Returns the outcome of a write with acks=all that ends before `next_offset`; None while it has to wait.
+        """Returns NONE, or an error, for an acks=all write that ends before `next_offset`; None while it has to wait.
 
-        It is NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR shrank below the effective min ISR meanwhile.
+        The error is NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR shrank below the effective min ISR meanwhile.
         """
         if self.high_watermark < next_offset:
             return None
@@ -211,7 +211,7 @@ class InSyncReplicas:
     # Events.
 
     def appended(self, log_end_offset: int, now_ms: int, committable_offset: int = MAX_LONG) -> Decision:
-        """Notes that the leader's log has grown, or that more of it is synced and so may be committed."""
+        """Moves the high watermark, if it can, up to the leader's log end or the `committable_offset`."""
         self._log_end_offset = log_end_offset
         self._committable_offset = committable_offset
         return self._decision(now_ms)
@@ -224,9 +224,9 @@ class InSyncReplicas:
         log_start_offset: int = UNKNOWN_OFFSET,
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> Decision:
-        """Notes a follower's fetch, which says where its log ends and begins; it may join the ISR.
+        """Updates a follower's state by a fetch from `offset`, where its log ends; it may join the ISR.
 
-        Raises NotLeaderError for one that is no replica.
+        Raises NotLeaderError for a broker that has no replica.
         """
         state = self._followers.get(follower)
         if state is None:

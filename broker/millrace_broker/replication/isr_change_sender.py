@@ -144,7 +144,7 @@ class IsrChangeSender:
         return len(outcomes) == len(changes) and all(isinstance(one, Accepted) for one in outcomes.values())
 
     async def _ask(self, changes: Mapping[TopicPartition, Change]) -> AlterPartitionResponse:
-        """Returns the answer to all changes. Raises what `BrokerLink.request` raises, and BrokerError for a refusal."""
+        """Returns the answer to all changes. Raises BrokerError for a refusal, AnswerLostError for none."""
         link = await self._connected()
         version = await link.newest_version(ApiKey.ALTER_PARTITION, VERSIONS)
         answer = await link.request(ALTER_PARTITION, version, request_for(self._sender(), changes, version))
@@ -171,7 +171,7 @@ class IsrChangeSender:
 
 
 def request_for(sender: Sender, changes: Mapping[TopicPartition, Change], version: int) -> AlterPartitionRequestFields:
-    """Returns the AlterPartition request of this version with all changes."""
+    """Returns the fields of an AlterPartition request of this version with all changes."""
     topics: defaultdict[UUID, list[ProposedPartitionFields]] = defaultdict(list)
     for key, change in changes.items():
         topics[change.topic_id].append(_partition_fields(key.partition, change, version))

@@ -33,7 +33,7 @@ class Accepted(NamedTuple):
 
 
 class IsrChanges(Protocol):
-    """What asks the controller for ISRs; its answers come back by `ReplicaManager.isr_answered`."""
+    """Asks the controller to change ISRs; the answers are passed to `ReplicaManager.isr_answered`."""
 
     def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
         """Asks the controller for an ISR; a proposal for the same partition that still waits is replaced."""
@@ -93,7 +93,7 @@ class IsrTables:
         partition.lead(leadership.leader_epoch, in_sync)
 
     def appended(self, partition: Partition) -> bool:
-        """Notes that a partition's log has grown, or that more of it is synced."""
+        """Moves the high watermark, if it can, after a partition's log has grown or was synced further."""
         in_sync, log = partition.in_sync, partition.log
         if in_sync is None:
             return True
@@ -103,7 +103,7 @@ class IsrTables:
     def fetched(
         self, partition: Partition, follower: int, offset: int, log_start_offset: int, broker_epoch: int
     ) -> bool:
-        """Notes where a follower's log ends and begins. Raises NotLeaderError for a broker that has no replica."""
+        """Updates a follower by a fetch from `offset`, its log end; raises NotLeaderError if it has no replica."""
         if partition.in_sync is None:
             raise NotLeaderError(f"broker {follower} has no replica of {partition.log.topic_partition}")
         in_sync = partition.in_sync
@@ -111,7 +111,7 @@ class IsrTables:
         return self._carry_out(partition, in_sync, decision)
 
     def reconfigured(self, partition: Partition) -> bool:
-        """Passes on the `min.insync.replicas` that a partition's log has now."""
+        """Applies the `min.insync.replicas` that a partition's topic has now."""
         in_sync = partition.in_sync
         if in_sync is None:
             return False
@@ -119,7 +119,7 @@ class IsrTables:
         return self._carry_out(partition, in_sync, in_sync.reconfigured(wanted, self._now_ms()))
 
     def answered(self, partition: Partition, proposal: Proposal, outcome: Accepted | ErrorCode) -> bool:
-        """Passes on the controller's answer to a proposal; one that is too late changes nothing."""
+        """Applies the controller's answer, or an error, to a proposed ISR; one that is too late changes nothing."""
         in_sync = partition.in_sync
         if in_sync is None:
             return False

@@ -49,7 +49,7 @@ class LogDirMover:
         return self._logs.moves.copies()
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Has the log of a partition that has none yet made in the data folder `path`."""
+        """Sets the data folder `path` in which the log of a partition that has none yet will be made."""
         self._logs.dirs.prefer(topic_partition, path)
 
     def move(self, topic_partition: TopicPartition, path: str) -> list[LogCopy]:
@@ -68,7 +68,7 @@ class LogDirMover:
         return [*dropped, copy]
 
     def elected(self, topic_partition: TopicPartition) -> None:
-        """Begins a move that the broker's last stop interrupted again, once this broker leads the partition."""
+        """Begins a move again that the broker's last stop has interrupted, now that it leads the partition."""
         path = self._interrupted.pop(topic_partition, None)
         if path is None:
             return
@@ -92,7 +92,7 @@ class LogDirMover:
 
     @property
     def is_settled(self) -> bool:
-        """Whether begun moves have their folders and dropped ones are renamed, as the next start goes by names."""
+        """Whether every copy has its folder and those of dropped copies are renamed: the next start goes by names."""
         return self._logs.moves.is_settled
 
     async def settle(self) -> None:

@@ -53,7 +53,7 @@ class Partition(Replica):
         return self.in_sync is not None and broker_id in self.in_sync.committed
 
     def read_replicas(self, offset: int) -> list[ReadReplica]:
-        """Returns the followers in sync whose logs have an offset, from which a consumer may read it (KIP-392)."""
+        """Returns the followers in sync whose logs hold `offset`, so that consumers may read there (KIP-392)."""
         return [] if self.in_sync is None else self.in_sync.read_replicas(offset)
 
     @property
@@ -67,7 +67,7 @@ class Partition(Replica):
         return leader_epoch == self.leader_epoch or self.epoch_of(offset) == leader_epoch
 
     def outcome_of(self, next_offset: int, *, acks_all: bool = True) -> ErrorCode | None:
-        """Returns the outcome of a write that ends before `next_offset`; None while it has to wait.
+        """Returns NONE for a write that ends before `next_offset`, or an error; None while it has to wait.
 
         A write waits for the sync that it owes, and with acks=all for the high watermark.
         """
@@ -102,7 +102,7 @@ class Partition(Replica):
         self.high_watermark = self.log.high_watermark = in_sync.high_watermark
 
     def moved(self) -> None:
-        """Notes that the only replica's log was synced or has grown; with others, `IsrTables.appended` does this."""
+        """Raises the high watermark after a sync or an append if this is the only replica (else see `IsrTables`)."""
         if self.in_sync is None:
             self.high_watermark = max(self.high_watermark, self.log.committable_offset)
 
@@ -110,12 +110,12 @@ class Partition(Replica):
     def is_behind_its_epoch(self) -> bool:
         """Whether the high watermark is still below the log end at this leader's election (KIP-207).
 
-        The last leader may have shown more to consumers.
+        The leader before may have shown consumers records above it.
         """
         return self.in_sync is not None and self.high_watermark < self.in_sync.start_offset
 
     def append(self, batches: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT) -> LogAppendInfo:
-        """Appends batches as the leader; raises what `Log.append` raises."""
+        """Appends batches as the leader; raises RecordError, ProducerError or StorageError (`Log.append`)."""
         end_offset = self.log.log_end_offset
         info = self.log.append(batches, leader_epoch=self.leader_epoch, origin=origin)
         self.moved()
@@ -123,7 +123,7 @@ class Partition(Replica):
         return info
 
     def append_all(self, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends batches of several requests; returns for each its outcome, as `Log.append_all` does."""
+        """Appends batches of several requests; returns for each its offsets, or the error that it failed with."""
         log = self.log
         end_offset = log.log_end_offset
         outcomes = log.append_all(appends, leader_epoch=self.leader_epoch)

@@ -128,7 +128,7 @@ class ReplicaFetchers:
 
 
 class LeadershipListener(Protocol):
-    """Is told which partitions are led here, and serves those of some topic, such as a coordinator's."""
+    """Gets to know which partitions are led here, and serves some of them, such as a coordinator its topic's."""
 
     def elected(self, topic_partition: TopicPartition) -> None:
         """Begins to serve a partition that is led now, or is led again in a newer epoch."""
@@ -170,7 +170,7 @@ class PartitionRoles:
         self._is_leaving = False
 
     def in_turn(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> asyncio.Future[Outcome]:
-        """Runs `work` after all earlier work, and returns its future; cancelling that does not interrupt the work."""
+        """Runs `work` after all work given before; returns a future of the result. Cancelling that doesn't stop it."""
         task = asyncio.get_running_loop().create_task(self._alone(work))
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
@@ -188,13 +188,13 @@ class PartitionRoles:
         self._fetchers.resize(fetchers_per_source)
 
     async def close(self) -> None:
-        """Returns when all work is done, the fetchers have ended and all logs are free; no work may come after."""
+        """Waits until all work of `in_turn` is done, fetchers have ended and no worker holds a log; none may follow."""
         await asyncio.gather(*self._at_work, return_exceptions=True)
         await self._fetchers.close()
         await self._replicas.until_free()
 
     async def become(self, states: Sequence[PartitionState]) -> Outcomes:
-        """Leads and follows partitions as LeaderAndIsr says; returns each one's error or NONE. Call it by `in_turn`."""
+        """Leads and follows partitions as LeaderAndIsr says; returns each one's error or NONE. Call by `in_turn`."""
         outcomes: Outcomes = {}
         roles: dict[TopicPartition, tuple[PartitionState, Role]] = {}
         for state in states:
@@ -219,7 +219,7 @@ class PartitionRoles:
     async def set_aside_others(self, states: Sequence[PartitionState]) -> None:
         """Renames the logs of topics that had the same names but other ids, to make room for these partitions.
 
-        For a broker that decides about topics itself, without a controller. Call it by `in_turn`.
+        For a broker that decides about topics itself, without a controller. It runs inside `in_turn`.
         """
         others = [
             state.topic_partition
@@ -234,10 +234,11 @@ class PartitionRoles:
             logger.exception("not every log of another topic makes way")
 
     async def stop(self, states: Sequence[StopState]) -> Outcomes:
-        """Stops replicas, and deletes logs, as StopReplica says; returns each one's error. Call it by `in_turn`.
+        """Stops replicas, and deletes logs, as StopReplica says; returns each one's error. It runs inside `in_turn`.
 
-        StopReplica names no topic ids: a log that has no role, and belongs to a former topic of the name, is left as it
-        is, which counts as done. Raises ZooKeeperError where it is not known which topic has the name now.
+        StopReplica names no topic ids: a log that is neither led nor followed, and belongs to a deleted topic of the
+        same name, is left as it is, which counts as done. Raises ZooKeeperError where it is not known which topic has
+        the name now.
         """
         outcomes: Outcomes = {}
         former = await self._former_logs([topic_partition for topic_partition, _, deletes in states if deletes])
@@ -259,7 +260,7 @@ class PartitionRoles:
         return outcomes
 
     async def _former_logs(self, topic_partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
-        """Returns the partitions whose logs have no role and belong to an earlier topic of the same name."""
+        """Returns the partitions neither led nor followed whose logs belong to an earlier topic of the same name."""
         held = {
             one: hosted.topic_id
             for one in topic_partitions
@@ -275,7 +276,7 @@ class PartitionRoles:
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership
     ) -> None:
-        """Leads a partition and tells the listeners. Raises what `ReplicaManager.lead` raises."""
+        """Leads a partition, tells the listeners; raises InconsistentTopicIdError, InvalidConfigError, StorageError."""
         self._unfollow(topic_partition)
         self._replicas.lead(topic_partition, topic_id, config, leadership)
         for listener in self._listeners:
@@ -344,7 +345,7 @@ class PartitionRoles:
             self._fetchers.follow(followed)
 
     def _end_service(self, topic_partition: TopicPartition) -> None:
-        """Has listeners and fetchers stop their work for a partition."""
+        """Has the listeners stop serving a partition, and its fetcher stop fetching it."""
         if topic_partition in self._replicas.partitions:
             for listener in self._listeners:
                 listener.resigned(topic_partition)

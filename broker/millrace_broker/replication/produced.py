@@ -79,7 +79,7 @@ def is_message_set(version: int, records: Buffer) -> bool:
 
 
 def batches_of(version: int, records: Buffer, config: LogConfig) -> Buffer:
-    """Returns a partition's records in Produce of this version as v2 batches; empty only before v3."""
+    """Returns a partition's records in Produce of this version, converted to v2 batches; empty only before v3."""
     if version >= FIRST_VERSION_OF_BATCHES:
         return _single_batch(version, records)
     if not is_message_set(version, records):

@@ -49,11 +49,11 @@ class DelayedOperation(Protocol[WaitedFor_contra]):
         ...
 
     def complete(self) -> None:
-        """Answers the request, as `is_ready` has returned true."""
+        """Answers the request; called once `is_ready` has returned true."""
         ...
 
     def expire(self) -> None:
-        """Answers the request with what there is so far, as its deadline has passed."""
+        """Answers the request with what there is so far; called once its deadline has passed."""
         ...
 
 
@@ -79,7 +79,7 @@ class Purgatory(Generic[Key]):
         return len(self._held)
 
     def complete_or_hold(self, operation: DelayedOperation[Key], key: Key, wait_ms: int) -> None:
-        """Completes an operation if it is ready, after those that were ready before; otherwise holds it."""
+        """Completes an operation if it is ready, after those that were ready before; else holds it for `key`."""
         if self._is_ready(operation, key):
             self._end(operation.complete)
         else:
@@ -158,7 +158,7 @@ def _attempt(end: Callable[[], None]) -> None:
 
 
 def settle(reply: asyncio.Future[T], make: Callable[[], T | asyncio.Future[T]]) -> None:
-    """Sets the result of `reply` to what `make` returns (or its future's result) or raises, unless `reply` is done."""
+    """Sets `reply`, unless it is done, to what `make` returns or raises; a future that it returns is awaited first."""
     if reply.done():
         return
     try:

@@ -28,7 +28,7 @@ READ_AT_ONCE_BYTES = 64 << 10
 
 
 class Isolation(Enum):
-    """Up to where a reader may see the log: a follower all of it, a consumer what is committed."""
+    """The part of a log that a reader may see: a follower all of it, a consumer what is committed."""
 
     LOG_END = "log end"
     READ_UNCOMMITTED = "high watermark"
@@ -46,9 +46,10 @@ class PartitionRead(NamedTuple):
 
 
 class Replica:
-    """What led and followed partitions have in common: a log, a topic id and a leader epoch.
+    """A log with a topic id and a leader epoch; the base class of led and followed partitions.
 
-    `appended_bytes` counts the bytes appended since this role began. `traffic` is shared by the partitions of a topic.
+    `appended_bytes` counts the bytes appended since this broker leads, or follows. `traffic` is shared by a topic's
+    partitions.
 
     A worker holds the log while it truncates or replaces it: between `hold` and `let_go` appends are refused, and a
     change of role waits (`until_free`).
@@ -107,9 +108,10 @@ class Replica:
         at_least_one: bool,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> PartitionRead:
-        """Returns whole batches from `offset` on, up to what the reader may see. Raises what `Log.read` raises.
+        """Returns whole batches from `offset` on, up to what the reader may see.
 
-        Where nothing fits, the offset is checked without a read of the disk.
+        With `max_bytes` 0 and no `at_least_one`, only the offset is checked, without a read of the disk. Raises
+        OffsetOutOfRangeError or StorageError.
         """
         end = self.visible_end(isolation) if max_bytes or at_least_one else offset
         records: Part = self.log.read_or_find(
@@ -123,7 +125,7 @@ class Replica:
     def size_between(self, offset: int, end_offset: int, max_bytes: int) -> int:
         """Returns the size in bytes of the batches between two offsets, up to their segment's end or about `max_bytes`.
 
-        They are not read. Raises what `Log.read` raises.
+        They are not read. Raises OffsetOutOfRangeError or StorageError.
         """
         return len(
             self.log.read_or_find(offset, max_bytes, up_to_offset=end_offset, at_least_one=True, read_at_once_bytes=0)
@@ -167,7 +169,7 @@ class Replica:
 
 
 def _aborted_in(records: Part, found: Sequence[AbortedTransaction]) -> list[tuple[int, int]]:
-    """Returns the transactions that begin before the end of the records, as (producer id, first offset)."""
+    """Returns the aborted transactions that begin before the records' end, as (producer id, first offset)."""
     end = max((header.next_offset for _, header in walk(contents(records))), default=0)
     return [(one.producer_id, one.first_offset) for one in found if one.first_offset < end]
 
@@ -186,8 +188,8 @@ class MissingBytes:
     """Counts down the bytes that a waiting fetch still needs until its `min_bytes` can be read.
 
     Args:
-        isolation: What its reader sees.
-        is_throttled: Whether it gets nothing of a partition for now.
+        isolation: Up to where the fetch may see logs.
+        is_throttled: Returns whether a quota keeps a replica's records from the fetch for now.
     """
 
     def __init__(self, isolation: Isolation, is_throttled: Callable[[Replica], bool]) -> None:
@@ -197,16 +199,16 @@ class MissingBytes:
         self._seen: dict[TopicPartition, _Seen] = {}
 
     def look_at(self, key: TopicPartition, replica: Replica) -> None:
-        """Notes a partition's state; only bytes that become visible after that are counted."""
+        """Stores a partition's present state; only bytes that become visible after that are counted."""
         self._seen[key] = self._look_at(replica)
 
     def look_at_first(self, key: TopicPartition, replica: Replica) -> None:
-        """Notes a partition's state, unless it was noted before."""
+        """Does what `look_at` does, unless the partition was looked at before."""
         if key not in self._seen:
             self.look_at(key, replica)
 
     def are_there(self, key: TopicPartition, replica: Replica | None) -> bool:
-        """Subtracts what has become visible of a partition; returns whether the fetch need not wait any more."""
+        """Subtracts a partition's bytes that have become visible; returns whether the fetch need not wait longer."""
         seen = self._seen.get(key)
         if replica is None or seen is None or replica is not seen.replica or replica.leader_epoch != seen.leader_epoch:
             return True

@@ -104,7 +104,7 @@ class FetchSettings(NamedTuple):
 
 
 class FollowingBroker(NamedTuple):
-    """This broker, as its fetchers need it.
+    """The id of this broker, and the functions and limits that its fetchers need.
 
     `epoch` returns the broker's epoch, -1 where it has none. `address_of` returns where a broker listens, None where
     that is not known at the time. `quota` limits what the broker fetches as a follower. `connect` makes the
@@ -129,7 +129,7 @@ class _Sent(NamedTuple):
 
 
 class ReplicaFetcher:
-    """Fetches followed partitions from one leading broker, `source`; `number` tells its fetchers apart."""
+    """Fetches followed partitions from one leading broker, `source`, which may have several, told apart by `number`."""
 
     def __init__(self, source: int, number: int, settings: FetchSettings, broker: FollowingBroker) -> None:
         self.source = source
@@ -203,7 +203,7 @@ class ReplicaFetcher:
     # What is asked for.
 
     def _look_at_stale(self) -> None:
-        """Updates what to ask for, only for partitions that had news or whose pause is over."""
+        """Updates the positions to ask for, of partitions that had news or whose pause is over."""
         now_s = self._now_s()
         while self._paused and self._paused[0][0] <= now_s:
             self._stale.add(heapq.heappop(self._paused)[-1].key)
@@ -302,7 +302,7 @@ class ReplicaFetcher:
 
     @property
     def _wait_max_ms(self) -> int:
-        """How many milliseconds the leader may wait for records; few while logs are synced, to ask for them soon."""
+        """The milliseconds that the leader may wait for records; few while logs are synced, to ask for them soon."""
         longest_ms = self._settings.wait_max_ms
         return min(SYNC_WAIT_MS, longest_ms) if self._unsynced else longest_ms
 
@@ -453,7 +453,7 @@ class ReplicaFetcher:
     async def _listed(
         self, link: BrokerLink, partitions: Sequence[FollowedPartition], timestamp: int
     ) -> dict[FollowedPartition, LeaderOffset]:
-        """Returns the leader's offsets for the partitions that are still fetched here and whose logs are free."""
+        """Returns the leader's answer to ListOffsets for partitions still fetched here whose logs no worker holds."""
         listed = await leader_offsets(link, self._broker.broker_id, partitions, timestamp)
         found: dict[FollowedPartition, LeaderOffset] = {}
         for followed, answer in listed.items():

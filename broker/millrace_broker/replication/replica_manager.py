@@ -56,8 +56,8 @@ def first_free_producer_id(logs: Iterable[Log]) -> int:
 class ReplicaManager:
     """The partitions that this broker leads and follows, and their logs.
 
-    `offline` are those whose logs can't be opened, or have failed. `logs` has the logs of all, and those without a
-    role.
+    `offline` are those whose logs can't be opened, or have failed. `logs` has all logs of the broker, also those of
+    partitions neither led nor followed.
     """
 
     def __init__(self, logs: LogManager, purgatory: Purgatory[TopicPartition], isr: IsrTables) -> None:
@@ -77,23 +77,23 @@ class ReplicaManager:
 
     @property
     def offline_dir_count(self) -> int:
-        """How many data directories are offline."""
+        """The number of data directories that are offline."""
         return sum(not each.is_online for each in self.logs.dirs.all)
 
     @property
     def has_refused_roles(self) -> bool:
-        """Whether a partition is offline though all data directories are online: its role came while a disk was full.
+        """Whether a partition is offline though all data directories are online, as its log could not be made.
 
-        Its log may open now. A directory that is offline stays so until the broker starts again.
+        That happens on a full disk, and may succeed by now. An offline directory stays so until the broker restarts.
         """
         return bool(self.offline) and self.offline_dir_count == 0
 
     def traffic(self) -> dict[str, TopicTraffic]:
-        """Returns the traffic of each topic of which this broker leads or follows a partition."""
+        """Returns the counts of bytes and records of each topic of which this broker leads or follows a partition."""
         return dict(self._traffic)
 
     def sent(self, topic_partition: TopicPartition, size_bytes: int, follower: int | None) -> Replica | None:
-        """Counts bytes sent to a follower, None for a client; returns the partition, None if it has no role here."""
+        """Counts bytes sent to a follower, None for a client; returns the partition if it is led or followed here."""
         replica = self.replica(topic_partition)
         if replica is not None and follower is not None:
             replica.traffic.replicated_bytes_out += size_bytes
@@ -114,7 +114,7 @@ class ReplicaManager:
         return self._partitions.get(topic_partition) or self._followed.get(topic_partition)
 
     def hosted(self, topic_partition: TopicPartition) -> Hosted:
-        """Returns the epoch and topic id known of a partition; without a role, the log's topic id alone."""
+        """Returns the leader epoch and topic id known of a partition; the log's id if neither led nor followed."""
         log = self.logs.get(topic_partition)
         is_offline = log is not None and not self.logs.dirs.of_log(log.directory).is_online
         one = self.replica(topic_partition)
@@ -123,7 +123,7 @@ class ReplicaManager:
         return Hosted(one.leader_epoch, one.topic_id, is_offline)
 
     def first_free_producer_id(self) -> int:
-        """Returns the id above those of all producers in all logs, with or without a role."""
+        """Returns the id above those of all producers in all logs of this broker."""
         return first_free_producer_id(self.logs.logs().values())
 
     def lead(
@@ -203,7 +203,7 @@ class ReplicaManager:
     async def finish_move(self, one: Partition | FollowedPartition, copy: LogCopy) -> None:
         """Puts the copy of a partition's log in its place; appends are refused meanwhile.
 
-        The caller has seen that no worker holds the log. Raises as `LogMoves.put_in_place` does.
+        The caller has seen that no worker holds the log. Raises StorageError, after which the log is where it was.
         """
         old = one.log
         one.hold()
@@ -269,7 +269,7 @@ class ReplicaManager:
         return followed
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """Stops leading or following a partition, but keeps its log and leader epoch; does nothing without a role."""
+        """Stops leading or following a partition, if it does, but keeps its log and leader epoch."""
         one = self.replica(topic_partition)
         if one is not None:
             self.follow(topic_partition, one.topic_id, one.config, leader=NO_LEADER, leader_epoch=one.leader_epoch)
@@ -293,12 +293,12 @@ class ReplicaManager:
         log_start_offset: int = UNKNOWN_OFFSET,
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
-        """Notes where a follower's log ends and begins. Raises NotLeaderError for a broker that has no replica."""
+        """Updates a follower by a fetch from `offset`, its log end; raises NotLeaderError if it has no replica."""
         if self.isr.fetched(partition, follower, offset, log_start_offset, broker_epoch):
             self._changed(partition)
 
     def isr_answered(self, topic_partition: TopicPartition, proposal: Proposal, outcome: Accepted | ErrorCode) -> None:
-        """Passes on the controller's answer to a proposed ISR; an answer that comes too late changes nothing."""
+        """Applies the controller's answer to a proposed ISR; an answer that comes too late changes nothing."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and self.isr.answered(partition, proposal, outcome):
             self._changed(partition)
@@ -320,7 +320,7 @@ class ReplicaManager:
             raise UnknownTopicError(f"{topic_partition} is not led by this broker") from None
 
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends batches of several requests, and completes waiting fetches; returns what `Log.append_all` returns."""
+        """Appends batches of several requests, and completes waiting fetches; returns each one's offsets or error."""
         outcomes = partition.append_all(appends)
         if partition.in_sync is None:  # as nearly always on one broker: no table and no follower need be told
             self.purgatory.check(partition.log.topic_partition)
@@ -334,7 +334,7 @@ class ReplicaManager:
     ) -> tuple[Partition, LogAppendInfo]:
         """Appends batches and completes waiting fetches; returns the partition and the offsets.
 
-        Raises what `Log.append` raises, or UnknownTopicError.
+        Raises UnknownTopicError if it is not led here, or RecordError, ProducerError or StorageError (`Log.append`).
         """
         partition = self.partition(topic_partition)
         info = partition.append(batches, origin)
@@ -345,7 +345,7 @@ class ReplicaManager:
     def raise_log_start_offset(self, partition: Partition, offset: int) -> None:
         """Raises a partition's log start to `offset`, of which its followers learn with their next fetch.
 
-        Raises OffsetOutOfRangeError.
+        Raises OffsetOutOfRangeError above the high watermark.
         """
         partition.log.raise_log_start_offset(offset)
         self._changed(partition)

@@ -49,14 +49,14 @@ from millrace_broker.storage.filenames import is_partition_name
 
 
 class Role(Enum):
-    """What a broker does for a partition of which it has a replica: lead or follow."""
+    """The role of a broker that has a replica of a partition: to lead or to follow."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
 
 
 class PartitionState(NamedTuple):
-    """What LeaderAndIsr says of one partition. `topic_id` is None where the version has none."""
+    """One partition's entry in a LeaderAndIsr request. `topic_id` is None where the version has none."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -69,7 +69,7 @@ class PartitionState(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """What LeaderAndIsr tells the leader of a partition: its epochs, all replicas, and those that are in sync.
+    """A leader's part of a LeaderAndIsr request: the partition's epochs, all replicas, and those that are in sync.
 
     `adding` are those of the replicas that a reassignment adds.
     """
@@ -82,12 +82,12 @@ class Leadership(NamedTuple):
 
     @classmethod
     def alone(cls, broker_id: int, leader_epoch: int = 0) -> Self:
-        """Returns the leadership of a broker that has the only replica."""
+        """Returns what LeaderAndIsr would tell the leader of a partition whose only replica this broker has."""
         return cls(leader_epoch, 0, (broker_id,), (broker_id,))
 
 
 class StopState(NamedTuple):
-    """What StopReplica says of one partition."""
+    """One partition's entry in a StopReplica request."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -95,7 +95,7 @@ class StopState(NamedTuple):
 
 
 class Hosted(NamedTuple):
-    """What a broker knows of a partition that it has: the newest leader epoch, -1 if none, and the topic's id."""
+    """A partition as its broker knows it: the newest leader epoch, -1 if none, and the topic's id."""
 
     leader_epoch: int = NO_LEADER_EPOCH
     topic_id: UUID | None = None
@@ -115,7 +115,7 @@ def refusal(controller_epoch: int, broker_epoch: int, newest_controller_epoch: i
 
 
 def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | ErrorCode:
-    """Returns the broker's role by LeaderAndIsr, or the error to answer for the partition."""
+    """Returns whether LeaderAndIsr makes the broker lead or follow a partition, or the error to answer for it."""
     if not is_partition_name(state.topic_partition):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if hosted.is_offline:
@@ -147,7 +147,7 @@ class ControllerFence:
         self.controller_epoch = 0
 
     def check(self, controller_epoch: int, broker_epoch: int) -> None:
-        """Notes a request's controller as the newest; raises StaleBrokerEpochError or StaleControllerEpochError."""
+        """Raises StaleBrokerEpochError or StaleControllerEpochError for a request with an old epoch of either."""
         own_epoch = self._own_broker_epoch()
         code = refusal(controller_epoch, broker_epoch, self.controller_epoch, own_epoch)
         if code is ErrorCode.STALE_BROKER_EPOCH:

@@ -40,9 +40,10 @@ def when_replicated(
 ) -> None:
     """Calls `then` once, with NONE when the high watermark is past the record that was just appended at `last_offset`.
 
-    With one replica that is at once, unless the record has to be synced first; within the `then` of another record, it
-    is after that one: records take effect in their order. The code is NOT_COORDINATOR where the partition is led no
-    longer, its disk has failed, or the record was cut off meanwhile; COORDINATOR_NOT_AVAILABLE after `wait_ms`.
+    With one replica that is at once, unless the record has to be synced first. While another record's `then` runs, it
+    is put off until that returns: records take effect in their order. The code is NOT_COORDINATOR where the partition
+    is led no longer, its disk has failed, or the record was cut off meanwhile; COORDINATOR_NOT_AVAILABLE after
+    `wait_ms`.
     """
     waiting = _Replicated(replicas, topic_partition, last_offset, then)
     replicas.purgatory.complete_or_hold(waiting, topic_partition, wait_ms)
@@ -131,14 +132,14 @@ def _is_valid(batches: bytes, end_offset: int) -> bool:
 
 
 class CoordinatorShard(Protocol):
-    """What a coordinator keeps in memory of one partition of its topic that is led here."""
+    """The state that a coordinator keeps in memory of one partition of its topic that is led here."""
 
     topic_partition: TopicPartition
     is_loaded: bool
     is_closed: bool
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes in a batch of the log; called on a worker thread."""
+        """Adds the records of a batch of the log to the shard's state; called on a worker thread."""
 
     def loaded(self) -> None:
         """Begins to serve requests, as every record has been replayed."""

@@ -34,7 +34,7 @@ class TracedReplicaManager(ReplicaManager):
         self._clock = clock
 
     def append_all(self, partition: Partition, appends: Sequence[Buffer | Prepared]) -> Sequence[AppendOutcome]:
-        """Appends as `ReplicaManager` does, and records a span for each batch that has a sampled trace context."""
+        """Appends as the base class does, and records a span for each batch that has a sampled trace context."""
         started_ns = self._clock.now_ns()
         outcomes = super().append_all(partition, appends)
         ended_ns = self._clock.now_ns()

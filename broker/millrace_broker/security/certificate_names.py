@@ -65,7 +65,7 @@ def _escaped(value: str) -> str:
 
 
 def _value_der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """Returns an attribute's value in DER, cut out of a name that has this attribute alone."""
+    """Returns an attribute's value in DER, cut out of an encoded name that has only this attribute."""
     der = x509.Name([attribute]).public_bytes()
     for _ in range(3):
         der = _content(der)
@@ -77,12 +77,12 @@ def _content(der: bytes) -> bytes:
 
 
 def _after_first(der: bytes) -> bytes:
-    """Returns the bytes behind the first DER element, an OID, which is short."""
+    """Returns the bytes behind the first DER element, an object identifier with a length of one byte."""
     return der[2 + der[1] :]
 
 
 class Rule(NamedTuple):
-    """One mapping rule; `replacement` is in Java's form (`$1`). A pattern of None takes every subject as it is."""
+    """A rule of `ssl.principal.mapping.rules`; `replacement` has groups as `$1`, `pattern` None keeps every subject."""
 
     pattern: re.Pattern[str] | None
     replacement: str = ""
@@ -90,7 +90,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> Sequence[Rule]:
-    """Returns the rules in the text of `ssl.principal.mapping.rules`. Raises InvalidConfigError."""
+    """Returns the rules in `ssl.principal.mapping.rules`, like `RULE:^CN=(.*)$/$1/L`. Raises InvalidConfigError."""
     rules, position = [], 0
     text = text.strip()
     while position < len(text):
@@ -104,7 +104,7 @@ def parse_rules(text: str) -> Sequence[Rule]:
 
 
 def mapped(subject: str, rules: Sequence[Rule]) -> str:
-    """Returns the name of the client whose certificate has this subject. Raises TlsError where no rule fits it."""
+    """Returns the client's name by the first rule that fits its certificate's subject. Raises TlsError if none does."""
     for pattern, replacement, case in rules:
         if pattern is None:
             return subject
@@ -127,7 +127,7 @@ def _rule(match: re.Match[str]) -> Rule:
 
 
 def _replaced(replacement: str, found: re.Match[str]) -> str:
-    """Returns the replacement with the match's groups put in; a reference to a missing group stays as it is."""
+    """Returns the replacement text with the match's groups put in for `$1` and so on; unknown ones stay as they are."""
 
     def part(match: re.Match[str]) -> str:
         escaped, group, plain = match.groups()

@@ -14,19 +14,19 @@ USER = "User"
 
 
 class Gate(Protocol):
-    """Holds a connection's requests back until its client has logged in."""
+    """Holds a connection's requests back until its client has logged in by SASL."""
 
     def admits(self, frame: memoryview) -> bool:
-        """Returns whether to handle a frame as a request; answers any other frame. A WireError ends the connection."""
+        """Returns whether a frame is a request to handle; answers other frames itself. A WireError disconnects."""
         ...
 
     def close(self) -> None:
-        """Waits no longer for a login, as the connection has ended."""
+        """Ends the wait for a login when the connection has ended."""
         ...
 
 
 class Challenge(NamedTuple):
-    """The answer to a SASL token; `session_lifetime_ms` is 0 before the last token, and for endless sessions."""
+    """The answer to a SASL token; `session_lifetime_ms` is 0 before the last token and for a session without end."""
 
     token: bytes
     session_lifetime_ms: int
@@ -41,21 +41,20 @@ class Authenticator(Protocol):
     def handshake(self, version: int, mechanism: str) -> None:
         """Takes the mechanism that a client chooses.
 
-        Raises IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not
-        offered.
+        Raises IllegalSaslStateError where no login may begin, UnsupportedSaslMechanismError where it is not offered.
         """
         ...
 
     def authenticate(self, token: bytes) -> Challenge:
         """Takes a SASL token, and returns the answer to it.
 
-        Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
+        Raises SaslAuthenticationError where it proves no identity, IllegalSaslStateError where no token may come now.
         """
         ...
 
 
 class Principal(NamedTuple):
-    """Somebody who is known by name, in Kafka's form `User:alice`."""
+    """A name by which rights are given, as text `User:alice`."""
 
     type: str
     name: str
@@ -69,7 +68,7 @@ ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 @dataclass(frozen=True, slots=True)
 class ClientSession:
-    """One connection: the host it comes from, the listener it came by, and who has authenticated on it.
+    """What handlers know of a connection: the client's host, the listener, and who has authenticated.
 
     `authenticator` is None where the listener does not ask for SASL. `is_by_token` says that the client has
     authenticated by a delegation token, which gives no right to further tokens.

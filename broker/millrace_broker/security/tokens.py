@@ -40,9 +40,9 @@ KEPT_CREDENTIALS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationToken:
-    """What brokers keep of a token; times in milliseconds since the epoch.
+    """A delegation token as brokers keep it; times in milliseconds since 1970.
 
-    `requester` is who asked for it, and `owner` is whom it stands for.
+    `requester` is who asked for it, and `owner` is who a client with this token logs in as.
     """
 
     token_id: str
@@ -54,20 +54,20 @@ class DelegationToken:
     expiry_ms: int
 
     def is_expired(self, now_ms: int) -> bool:
-        """Returns whether nobody can use or renew the token any more."""
+        """Returns whether the token can no longer be used or renewed."""
         return min(self.max_ms, self.expiry_ms) < now_ms
 
     def belongs_to(self, principal: Principal) -> bool:
-        """Returns whether somebody may renew, end and see the token: its owner or a renewer."""
+        """Returns whether `principal` is the owner or a renewer, who may renew, end and see the token."""
         return principal == self.owner or principal in self.renewers
 
     def expiring(self, now_ms: int, period_ms: int) -> DelegationToken:
-        """Returns the token with another expiry: a period from now, at most the end of its life."""
+        """Returns the token with its expiry set to a period from now, but at most to the end of its life."""
         return replace(self, expiry_ms=min(self.max_ms, now_ms + period_ms))
 
 
 class IssuedToken(NamedTuple):
-    """A delegation token and its secret, by which requests name it."""
+    """A delegation token and its secret (an HMAC), by which requests name the token."""
 
     token: DelegationToken
     hmac: bytes
@@ -75,7 +75,7 @@ class IssuedToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenSecret:
-    """The key by which the secrets of tokens are made; the same on all brokers."""
+    """The key, the same on all brokers, with which the secrets of delegation tokens are computed."""
 
     key: str = field(repr=False)
 
@@ -85,7 +85,7 @@ class TokenSecret:
 
 
 class Lifetimes(NamedTuple):
-    """How long tokens live at most, and how long a renewal lasts unless the request asks for another time."""
+    """How long tokens live at most, and how long a renewal lasts unless a request says so."""
 
     max_lifetime_ms: int
     expiry_time_ms: int
@@ -93,7 +93,7 @@ class Lifetimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """Who asks for a token, for whom, who shall renew it, and for how long; 0 or less asks for the longest life."""
+    """A request for a token: who asks, for whom, who may renew it, and its life (0 or less: as long as allowed)."""
 
     requester: Principal
     owner: Principal
@@ -102,7 +102,7 @@ class TokenRequest:
 
     @property
     def has_only_users(self) -> bool:
-        """Whether all renewers are users, as they have to be."""
+        """Returns whether all renewers are of the principal type User, as they must be."""
         return all(one.type == USER for one in self.renewers)
 
 
@@ -122,7 +122,7 @@ def new_token(request: TokenRequest, token_id: str, now_ms: int, lifetimes: Life
 
 
 def encode_token(token: DelegationToken) -> bytes:
-    """Returns the JSON document of a token, as its node in ZooKeeper has it."""
+    """Returns a token's JSON document, as ZooKeeper keeps it."""
     return dump(
         {
             "version": VERSION,
@@ -138,7 +138,7 @@ def encode_token(token: DelegationToken) -> bytes:
 
 
 def decode_token(data: bytes) -> DelegationToken:
-    """Returns the token in its JSON document; raises ZooKeeperError for any other document."""
+    """Returns the token in a JSON document of `encode_token`; raises ZooKeeperError for any other bytes."""
     return decoded(data, "delegation token", _token)
 
 
@@ -165,7 +165,7 @@ def _principal(text: str) -> Principal:
 
 
 def token_login(issued: IssuedToken, mechanism: str) -> Known:
-    """Returns the credential that SCRAM checks for a login with a token, and the owner as whom the client logs in."""
+    """Returns the credential by which SCRAM checks a login with a token, and the owner, who is then logged in."""
     token = issued.token
     expires_ms = min(token.expiry_ms, token.max_ms)
     return Known(_credential(issued.hmac, mechanism), Authenticated(token.owner.name, expires_ms, is_by_token=True))

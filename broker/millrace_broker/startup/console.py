@@ -26,7 +26,7 @@ OFF, READ_ONLY, FULL = "off", "read-only", "full"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleOptions:
-    """The options of a console; `listener` is the name of the listener that it connects to."""
+    """How the console of a broker connects and behaves; `listener` is the name of the listener that it uses."""
 
     may_change: bool
     listener: str
@@ -36,15 +36,15 @@ class ConsoleOptions:
     log_format: str
 
     def settings(self, bootstrap: str, *, has_login: bool) -> Mapping[str, object]:
-        """Returns the settings that the console's process is given as JSON at its start."""
+        """Returns the settings that are passed to the console's process as JSON at its start."""
         told = {name: value for name, value in asdict(self).items() if name != "listener"}
         return {**told, "bootstrap": bootstrap, "has_login": has_login}
 
 
 def console_options(broker: BrokerConfig, listeners: Sequence[Listener]) -> ConsoleOptions | None:
-    """Returns the options of the console; None where it is off.
+    """Returns the options of the console; None where it is switched off.
 
-    Raises InvalidConfigError where it can't reach the cluster.
+    Raises InvalidConfigError where no listener has the protocol by which the console connects, or its file is wrong.
     """
     if broker.admin_console == OFF:
         return None

@@ -37,14 +37,14 @@ REPLICATION_FACTORS = (
 
 
 class Given(NamedTuple):
-    """A property's value, and the place with which an error begins: `FILE:LINE: `, empty for `--set`."""
+    """A property's value, and where it is given, as errors begin: `FILE:LINE: `, "" for `--set`."""
 
     value: str
     place: str = ""
 
 
 def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given]:
-    """Returns the known properties of a file and of NAME=VALUE texts, all checked. Raises InvalidConfigError."""
+    """Returns the known properties of a file and of NAME=VALUE texts, by name. Raises InvalidConfigError for errors."""
     typed = {name: Given(value) for name, value in parse_assignments(assignments).items()}
     written = {} if file is None else {
         name: Given(one.value, f"{file}:{one.line}: ") for name, one in read_properties(file).items()
@@ -63,12 +63,12 @@ def read_given(file: Path | None, assignments: Iterable[str]) -> dict[str, Given
 
 
 def value_of(name: str, given: Mapping[str, Given]) -> str:
-    """Returns a property's value without blanks around it; empty where it is not given."""
+    """Returns a property's value without blanks around it; "" where it is not given."""
     return given.get(name, Given("")).value.strip()
 
 
 def broker_id_of(given: Mapping[str, Given]) -> int | None:
-    """Returns `broker.id`, None where it is absent or -1. Raises InvalidConfigError where Kafka would refuse it."""
+    """Returns `broker.id`, None where it is missing or -1. Raises InvalidConfigError where Kafka would refuse it."""
     value, place = given.get("broker.id", Given("-1"))
     number = int(value)
     generates = given.get("broker.id.generation.enable", Given("true")).value.strip().lower() == "true"
@@ -115,7 +115,7 @@ def _check_value(name: str, value: str, place: str) -> None:
 
 
 def check_single_replicas(given: Mapping[str, Given]) -> None:
-    """Raises InvalidConfigError where topics of a standalone broker are to have several replicas."""
+    """Raises InvalidConfigError where a replication factor is above 1, as a standalone broker has no others."""
     for name in REPLICATION_FACTORS:
         value, place = given.get(name, Given("1"))
         if int(value) > 1:
@@ -126,10 +126,10 @@ def check_single_replicas(given: Mapping[str, Given]) -> None:
 
 
 def _ignore(name: str, place: str) -> None:
-    """Reports a name that neither Kafka nor Millrace knows and that is ignored, as by Kafka.
+    """Warns that a property is ignored, as in Kafka, because neither Kafka nor Millrace knows its name.
 
-    Raises InvalidConfigError where it was given by `--set`, and where it is nearly the name of a property that
-    restricts access.
+    Raises InvalidConfigError instead where it was given by `--set`, or may be a misspelt property that restricts
+    access.
     """
     import difflib  # noqa: PLC0415 -- few starts need it
 

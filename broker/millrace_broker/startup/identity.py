@@ -22,10 +22,10 @@ from millrace_broker.storage.data_dirs.meta_properties import read_broker_id, re
 
 
 def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]) -> BrokerOptions:
-    """Returns the options with the broker's id; `new_id` makes one where neither they nor the folders have it.
+    """Returns the options with the broker's id: the given one, the data directories', or a new one of `new_id`.
 
-    Raises InvalidConfigError where a folder belongs to another broker; the message begins with the place of
-    `broker.id`.
+    Raises InvalidConfigError where a data directory belongs to another broker; the message begins with where
+    `broker.id` is given.
     """
     try:
         number = broker_id(fs, options.data_dirs, options.broker_id, new_id)
@@ -35,7 +35,7 @@ def identified(options: BrokerOptions, fs: FileSystem, new_id: Callable[[], int]
 
 
 def named_cluster(options: BrokerOptions, fs: FileSystem) -> NamedCluster:
-    """Returns which cluster the broker makes if its metadata store is empty."""
+    """Returns which id the cluster gets if the metadata store is empty: `--cluster-id`, or the data directories'."""
     return NamedCluster(options.cluster_id, partial(_cluster_of_folders, fs, options.data_dirs))
 
 
@@ -51,7 +51,7 @@ def _cluster_of_folders(fs: FileSystem, data_dirs: Sequence[str]) -> ClusterOfFo
 
 
 def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> BrokerInfo:
-    """Returns what an identified broker registers of itself; `bound` are its listeners' addresses, by name."""
+    """Returns the entry of this broker in the cluster; `bound` has the addresses that its listeners got, by name."""
     assert options.broker_id is not None, "the broker is identified"
     endpoints = [
         Endpoint(one.name, one.protocol.name, *(one.advertised or bound[one.name]))
@@ -62,7 +62,7 @@ def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> Broker
 
 
 def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
-    """Returns whether a data directory belongs to no broker yet; one that can't be read does not count."""
+    """Returns whether a data directory has no broker id yet; one that can't be read does not count."""
     for directory in data_dirs:
         with suppress(StorageError):  # opening the folder will say so
             if read_broker_id(fs, directory) is None:
@@ -71,7 +71,7 @@ def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
 
 
 def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:
-    """Returns the given id, else the folders', else a new one; raises InvalidConfigError if a folder has another id."""
+    """Returns the given id, else the data directories', else a new one; raises InvalidConfigError if they differ."""
     owners = {directory: owner for directory in data_dirs if (owner := _owner(fs, directory)) is not None}
     for directory, owner in owners.items():
         if given not in (None, owner):

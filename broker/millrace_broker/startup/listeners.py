@@ -48,7 +48,7 @@ DEFAULTS = {
 
 
 def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
-    """Returns the listeners in the order of `listeners`. Raises InvalidConfigError."""
+    """Returns the broker's listeners in the order of `listeners`. Raises InvalidConfigError for wrong properties."""
     with _blamed(PROTOCOL_MAP, given) as text:
         protocols = parse_protocols(text)
     with _blamed(LISTENERS, given) as text:
@@ -77,7 +77,7 @@ def read_listeners(given: Mapping[str, Given]) -> tuple[Listener, ...]:
 
 
 def authentications(given: Mapping[str, Given], listeners: Sequence[Listener]) -> dict[str, ListenerSecurity]:
-    """Returns how clients authenticate on each listener with SASL. Raises InvalidConfigError."""
+    """Returns, by listener name, how clients authenticate by SASL. Raises InvalidConfigError for wrong properties."""
     found = {}
     for one in listeners:
         if one.protocol.uses_sasl:
@@ -92,7 +92,7 @@ def authentications(given: Mapping[str, Given], listeners: Sequence[Listener]) -
 def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listener], *, is_alone: bool) -> Listener:
     """Returns the listener by which brokers reach each other. Raises InvalidConfigError where there is none.
 
-    No other broker reaches a standalone one, whose first listener is returned unless one is named.
+    A standalone broker (`is_alone`) has no others: its first listener is returned unless one is named.
     """
     told = {one.name: one for one in listeners if one.is_told}
     name = value_of(INTER_BROKER_NAME, given).upper()
@@ -112,10 +112,10 @@ def inter_broker_listener(given: Mapping[str, Given], listeners: Sequence[Listen
 
 
 def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> ClientSecurity:
-    """Returns how this broker connects to others, by the listener that they all have. Raises InvalidConfigError.
+    """Returns how this broker connects to others by the inter-broker listener. Raises InvalidConfigError.
 
-    It shows the certificate of its own listener, and logs in as the login module of the mechanism there says. For
-    OAUTHBEARER, the properties in `LOGIN` say where it gets its token.
+    It shows the certificate of its own listener, and logs in as `sasl.jaas.config` of that listener's mechanism says.
+    For OAUTHBEARER, the properties in `LOGIN` say where it gets its token.
     """
     properties = {"security.protocol": listener.protocol.name}
     if listener.protocol.uses_tls:
@@ -134,7 +134,7 @@ def inter_broker_security(given: Mapping[str, Given], listener: Listener) -> Cli
 
 
 def _login(given: Mapping[str, Given], listener: Listener) -> dict[str, str]:
-    """Returns the properties by which this broker logs in; those of the mechanism override those of the listener."""
+    """Returns the properties to log in with; the mechanism's replace the listener's. Raises InvalidConfigError."""
     own = listener.properties
     with _blamed(INTER_BROKER_MECHANISM, given) as text:
         mechanism = text.strip()
@@ -154,7 +154,7 @@ def _of_protocol(protocol: str, listeners: Mapping[str, Listener]) -> Listener |
 
 
 def _told(given: Mapping[str, Given], named: Sequence[NamedAddress]) -> dict[str, Address | None]:
-    """Returns the advertised address of each listener that clients are told of; None where it is the bound one."""
+    """Returns each advertised listener's address, None for the bound one. Raises InvalidConfigError for a bad one."""
     if not value_of(ADVERTISED, given):
         with _blamed(LISTENERS, given):
             for name, address in named:
@@ -194,7 +194,7 @@ def _check_overrides(given: Mapping[str, Given], names: Mapping[str, SecurityPro
 
 
 def _check_used(given: Mapping[str, Given], protocols: Collection[SecurityProtocol]) -> None:
-    """Raises InvalidConfigError for a property that restricts access where no listener obeys it."""
+    """Raises InvalidConfigError for a property of TLS or SASL that restricts access where no listener uses that."""
     for name in RESTRICTING:
         value, place = given.get(name, Given(""))
         key = OF_LISTENERS[name]
@@ -225,7 +225,7 @@ def _check_certificates(listener: Listener, given: Mapping[str, Given]) -> None:
 
 
 def _place_of(said: str, listener: Listener, given: Mapping[str, Given], mechanism: str = "") -> str:
-    """Returns the place, `FILE:LINE: `, of the property that an error about a listener begins with; else ""."""
+    """Returns where (`FILE:LINE: `) the property is given whose name begins the error `said`; "" if it is not."""
     name = re.split("[=:]", said)[0]
     wanted = override(name) or Override(listener.name, name, mechanism.lower())
     own = (key for one in (wanted, wanted._replace(mechanism="")) for key in given if override(key) == one)
@@ -234,7 +234,7 @@ def _place_of(said: str, listener: Listener, given: Mapping[str, Given], mechani
 
 @contextmanager
 def _blamed(name: str, given: Mapping[str, Given]) -> Iterator[str]:
-    """Yields the value of a property; InvalidConfigError is raised again with the property and its place."""
+    """Yields a property's value; an InvalidConfigError meanwhile is raised again with the property and its place."""
     value, place = given.get(name, Given(DEFAULTS.get(name, "")))
     try:
         yield value

@@ -54,13 +54,12 @@ CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """The options of a broker at its start.
+    """The options of a broker at its start, checked.
 
-    `inter_broker_listener` is the name of the listener by which brokers reach each other, and `inter_broker_security`
-    says how this broker reaches the others. `authentications` say how clients authenticate, by the name of each
-    listener with SASL. `broker_id` is None where the folders or the cluster know it; an error about it begins with
-    `broker_id_place`. `cluster_id` is that of the cluster which the broker makes where there is none, None for a new
-    one.
+    `inter_broker_listener` is the name of the listener by which brokers reach each other, `inter_broker_security` is
+    how this broker reaches the others. `authentications` say, by listener name, how clients authenticate by SASL.
+    `broker_id` is None where the data directories or the cluster have it; an error about it begins with
+    `broker_id_place`. `cluster_id` is for the cluster that the broker makes where there is none, None for a new id.
     """
 
     listeners: tuple[Listener, ...]
@@ -83,12 +82,12 @@ class BrokerOptions:
 
     @property
     def listen(self) -> Address:
-        """Where the first listener takes connections."""
+        """Returns the address of the first listener."""
         return self.listeners[0].address
 
     @property
     def spared_listener(self) -> str | None:
-        """The listener of other brokers, to which the broker-wide limits of connections do not apply.
+        """Returns the name of the listener of other brokers, which the broker-wide limits of connections spare.
 
         None where there are no other brokers, or where clients use the same listener.
         """
@@ -96,12 +95,12 @@ class BrokerOptions:
 
     @property
     def admin_tls(self) -> Mapping[str, str] | None:
-        """The properties by which the admin endpoint speaks TLS; None where it does not. They have secrets."""
+        """Returns the TLS properties of the admin endpoint, with secrets; None where it uses no TLS."""
         return TLS_CONFIG.known(self.properties) if self.broker.admin_security_protocol == "SSL" else None
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the broker's arguments."""
+    """Returns the parser of the command line of `millrace broker`."""
     parser = argparse.ArgumentParser(prog="millrace broker", description="Store logs and speak the Kafka protocol.")
     version = f"millrace {__version__} (record kernel: {kernel.description})"
     parser.add_argument("-V", "--version", action="version", version=version, help="show the version and exit")
@@ -121,7 +120,7 @@ def argument_parser() -> argparse.ArgumentParser:
 def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     """Returns the checked options that the command line and its properties file give.
 
-    Raises InvalidConfigError, which says what is wrong. Usage errors exit as in argparse.
+    Raises InvalidConfigError, which says what is wrong; for a wrong command line the process exits, as by argparse.
     """
     parsed = argument_parser().parse_args(arguments)
     given = read_given(parsed.config, [*parsed.set, *([] if parsed.id is None else [f"broker.id={parsed.id}"])])
@@ -180,7 +179,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
 
 
 def _check_admin(properties: Mapping[str, str]) -> None:
-    """Raises InvalidConfigError where the admin endpoint is to speak TLS, and its certificate can't be used."""
+    """Raises InvalidConfigError where the admin endpoint uses TLS, and its certificate or settings can't be used."""
     if properties.get(ADMIN_PROTOCOL, "").strip() != "SSL":
         return
     # A broker without TLS is spared the time and memory of what reads certificates.

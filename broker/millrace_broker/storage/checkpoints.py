@@ -29,13 +29,13 @@ _ENTRY_WORDS = 3
 
 
 class DamagedCheckpointError(StorageError):
-    """A file that can be read but is no checkpoint, or has an entry that is no topic, partition and offset."""
+    """Says that a file is no checkpoint, or has an entry that is no topic, partition and offset."""
 
 
 def read_lines(fs: FileSystem, path: str) -> list[list[str]]:
     """Returns each entry of a checkpoint file as a list of its words; an empty list where there is no file.
 
-    Raises StorageError or DamagedCheckpointError.
+    Raises StorageError where it can't be read, DamagedCheckpointError where it is no checkpoint.
     """
     with storage_errors(path):
         try:
@@ -57,9 +57,9 @@ def encode_lines(lines: Iterable[str]) -> bytes:
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns the offset of each partition in a checkpoint file; nothing if it is missing.
+    """Returns the offset of each partition in a checkpoint file; an empty dict where there is no file.
 
-    Raises StorageError or DamagedCheckpointError.
+    Raises StorageError where it can't be read, DamagedCheckpointError where it or an entry is malformed.
     """
     try:
         return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
@@ -68,7 +68,7 @@ def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
 
 
 def salvaged_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Returns the offsets of all entries that can be parsed, and logs a warning if some can't. Raises StorageError."""
+    """Returns the offsets in a checkpoint file by partition; logs entries that can't be parsed. Raises StorageError."""
     try:
         return read_offsets(fs, path)
     except DamagedCheckpointError as error:

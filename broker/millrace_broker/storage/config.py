@@ -279,7 +279,7 @@ BROKER_SYNONYMS = {key.name: key.synonyms for key in TOPIC_CONFIG.keys.values() 
 
 
 def _synonym_key(key: ConfigKey, index: int) -> ConfigKey:
-    """Returns the broker's property for one of the names of a setting, such as `log.retention.hours` beside `.ms`.
+    """Returns the broker's property at `index` of a topic setting's names, such as `log.retention.hours` beside `.ms`.
 
     As in Kafka, the coarsest unit has the default, and the finest can be changed while the broker runs.
     """
@@ -319,9 +319,9 @@ BROKER_CONFIG = ConfigTable(
 
 
 def _with_both_bounds(values: dict[str, Value]) -> dict[str, Value]:
-    """Returns the values with the bounds of timestamps filled in where the two newer properties are not set.
+    """Sets `message.timestamp.before.max.ms` and `.after.max.ms` where they are missing, and returns the values.
 
-    They are then taken from the older `message.timestamp.difference.max.ms`, as in Kafka 3.9.
+    They get the value of the older `message.timestamp.difference.max.ms`, as in Kafka 3.9.
     """
     difference = values.get("message.timestamp.difference.max.ms", MAX_LONG)
     if difference != MAX_LONG:

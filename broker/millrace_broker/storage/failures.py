@@ -32,7 +32,7 @@ class AppendWaitsError(StorageError):
 
 
 def each_tried(items: Iterable[Item], work: Callable[[Item], Outcome], what: str) -> Iterator[Outcome]:
-    """Yields what `work` returns for each item; an error is logged, and the first one raised after the last item."""
+    """Yields what `work` returns for each item; logs errors (of `what`), and raises the first after the last item."""
     failures: list[Exception] = []
     for item in items:
         try:
@@ -76,7 +76,7 @@ def is_out_of_descriptors(error: OSError) -> bool:
 
 
 class DirHealth:
-    """Whether a data folder is online, for the folder and its logs. Any thread may `fail` it; the first reason counts.
+    """The state of a data folder, online or not, for all its logs. Any thread may `fail` it; the first reason counts.
 
     `reason` says why it is offline, None if not. `refusals` counts the appends that found no room, `flushes` measures
     how long flushes took.

@@ -111,7 +111,7 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 
 def is_partition_name(topic_partition: TopicPartition) -> bool:
-    """Returns whether topic and partition make a valid folder name, as what a peer sends may not."""
+    """Returns whether a topic and partition that another broker has sent make a valid folder name."""
     topic, name = topic_partition.topic, str(topic_partition)
     return len(topic) <= MAX_TOPIC_BYTES and topic not in {".", ".."} and parse_partition_dir(name) == topic_partition
 

@@ -97,7 +97,9 @@ Pay = Callable[[int], object]
 
 
 def swap(fs: FileSystem, topic_partition: TopicPartition, source: DataDir, target: DataDir, copy: str) -> str:
-    """Does steps 4 to 7 of a move (above) and returns the new path of the old folder, which is to be removed.
+    """Renames the complete copy into the log's place, steps 4 to 7 of a move (see the module).
+
+    Returns the new path of the old folder, which is to be removed.
 
     After StorageError the log is where it was: in use, or offline with its folder if what its disk holds is unknown.
     Where only step 7 fails, the target is offline, with the log in it.
@@ -263,7 +265,10 @@ class LogCopy:
         self.has_folder = True
 
     def _copy(self, segment: LogSegment, limit: int, pay: Pay) -> int:
-        """Copies up to `limit` bytes of a segment, and its other files once it is complete; returns how many."""
+        """Copies up to `limit` bytes of a segment, and its other files once it is complete; returns how many.
+
+        `pay` is called with the size of each portion, and may block to slow the copying down.
+        """
         copied = self._copied.setdefault(segment, _CopiedSegment())
         if copied.is_whole:
             return 0
@@ -447,11 +452,11 @@ class LogMoves:
 
     @property
     def is_settled(self) -> bool:
-        """Whether begun moves have their folders and dropped ones are renamed, as the next start goes by names."""
+        """Whether every copy has its folder and those of dropped copies are renamed: the next start goes by names."""
         return not self._dropped and all(copy.has_folder for copy in self._copies.values())
 
     def settle(self) -> None:
-        """Renames the folders of dropped copies, makes those of begun moves; errors become a copy's `refusal`."""
+        """Renames the folders of dropped copies, makes those of new ones; a copy's `refusal` gets its error."""
         self.rename_dropped()
         for copy in tuple(self._copies.values()):
             with suppress(StorageError, CompactionStoppedError):

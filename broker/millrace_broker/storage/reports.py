@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovery:
-    """How one log was opened; `was_clean` if the last shutdown synced everything in its data folder.
+    """A report on how one log was opened; `was_clean` if the last shutdown synced everything in its data folder.
 
-    `recovered_segments` counts those walked batch by batch, `truncated_bytes` all bytes cut off, with those of the
+    `recovered_segments` counts those read batch by batch, `truncated_bytes` all bytes cut off, with those of the
     `dropped_segments` behind the cut.
     """
 
@@ -26,7 +26,7 @@ class LogRecovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """How all logs were opened; `clean_dirs` are the data folders with a clean-shutdown marker.
+    """A report on how all logs were opened; `clean_dirs` are the data folders with a clean-shutdown marker.
 
     `offline_dirs` could not be opened: their partitions are not served.
     """
@@ -48,7 +48,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionReport:
-    """What retention deleted from one log, the oldest segment first; in a dry run, what it would delete.
+    """The segments that retention has deleted from one log, oldest first; in a dry run, those that it would delete.
 
     `segments` is how many the log has now.
     """
@@ -66,7 +66,7 @@ class RetentionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """What compaction made of one log's closed segments.
+    """The result of compacting one log's closed segments.
 
     `records_kept` counts the last pass; `records_dropped` and `keyless_dropped`, a part of it, count all passes.
     `by_segment` has the segments that were rewritten. `error` says why it went no further; "" where all is well.
@@ -101,7 +101,7 @@ class LogFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSegment:
-    """What a check of one segment read, and how many findings there are in it."""
+    """The result of a check of one segment: how much was read, and the number of findings."""
 
     base_offset: int
     size_bytes: int
@@ -112,7 +112,7 @@ class VerifiedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a check of all segments of one log found; no findings means that all is well.
+    """The result of a check of all segments of one log; no findings means that all is well.
 
     A dry run reads nothing: it has the sizes of what there is to read, and 0 batches and records.
     """

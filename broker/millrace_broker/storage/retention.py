@@ -36,7 +36,7 @@ BUILT_IN: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What a retention policy may know of a segment. `next_offset` is the offset after the segment's last.
+    """The facts about a segment by which a retention policy decides. `next_offset` is the offset after its last one.
 
     `max_timestamp` is the largest timestamp of its records. Where no record has one, as with clients of Kafka 0.8 and
     0.9, it is the time at which the file was last written, which compaction and a move to another folder keep.
@@ -50,7 +50,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a retention policy may know of the log. `size_bytes` counts the segment in question and all newer ones."""
+    """The facts about a log for a retention policy; `size_bytes` counts the segment in question and all newer ones."""
 
     size_bytes: int
     log_start_offset: int
@@ -73,7 +73,7 @@ class ByLogStartOffset:
     """Lets a segment go if all of its records are below the log start offset."""
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """Returns `below the log start offset`, or None."""
+        """Returns `below the log start offset`; None if the segment stays."""
         return "below the log start offset" if segment.next_offset <= log.log_start_offset else None
 
 
@@ -84,7 +84,7 @@ class ByTime:
         self.retention_ms = config.retention_ms
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """Returns `older than retention.ms`, or None."""
+        """Returns `older than retention.ms`; None if the segment stays."""
         known = self.retention_ms != UNLIMITED and segment.max_timestamp >= 0
         return "older than retention.ms" if known and log.now_ms - segment.max_timestamp > self.retention_ms else None
 
@@ -96,7 +96,7 @@ class BySize:
         self.retention_bytes = config.retention_bytes
 
     def reason(self, segment: SegmentFacts, log: LogFacts) -> str | None:
-        """Returns `above retention.bytes`, or None."""
+        """Returns `above retention.bytes`; None if the segment stays."""
         limited = self.retention_bytes != UNLIMITED
         return (
             "above retention.bytes" if limited and log.size_bytes - segment.size_bytes >= self.retention_bytes else None
@@ -152,7 +152,7 @@ def _make(name: str, config: LogConfig) -> RetentionPolicy:
 
 @lru_cache(maxsize=100)
 def _find(name: str) -> MakePolicy | InvalidConfigError:
-    """Returns what makes the policy of this name, or the error that says why nothing does; both are cached."""
+    """Returns the constructor of the policy with this name, or the error why there is none; both are cached."""
     value = BUILT_IN.get(name) or _installed().get(name)
     if value is None:
         return InvalidConfigError(

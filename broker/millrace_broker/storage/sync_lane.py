@@ -36,7 +36,7 @@ Outcome = TypeVar("Outcome")
 
 
 class OwesSync(Protocol):
-    """What the sync lane needs of a log."""
+    """A log, as the sync lane (the worker that syncs all logs of one data directory) uses it."""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -70,8 +70,8 @@ PartitionRequests = RequestBatcher[Question, Errors]
 async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) -> list[Errors]:
     """Asks one broker the questions; returns for each the error, or NONE, of its partitions.
 
-    Raises what `BrokerLink.request` raises. A response names transactions by their ids alone, so questions about the
-    same transaction go into separate requests.
+    Raises BrokerUnreachableError or AnswerLostError. A response names transactions by their ids alone, so questions
+    about the same transaction go into separate requests.
     """
     try:
         version = await link.newest_version(ApiKey.ADD_PARTITIONS_TO_TXN, VERSIONS)
@@ -93,7 +93,7 @@ async def ask_about_partitions(link: BrokerLink, questions: Sequence[Question]) 
 
 
 def _unverified(question: Question, error: ErrorCode) -> Errors:
-    """Returns the errors where the broker is too old to be asked: NONE for a question that only verifies."""
+    """Returns the outcome where the broker is too old to be asked: NONE if it was only to verify, else `error`."""
     return dict.fromkeys(question.partitions, ErrorCode.NONE if question.is_verify_only else error)
 
 
@@ -149,14 +149,14 @@ class TransactionalWrite(NamedTuple):
 
 
 class Retries(NamedTuple):
-    """How often, and after which pause, a coordinator is asked again that is still ending the transaction before."""
+    """How often, and after which pause, a coordinator is asked again while it still ends the previous transaction."""
 
     attempts: int
     pause_s: float
     sleep: Sleep = asyncio.sleep
 
     def are_due(self, errors: Errors) -> bool:
-        """Returns whether the coordinator, which answered with these errors, is to be asked again."""
+        """Returns whether to ask again, as an error is CONCURRENT_TRANSACTIONS and attempts are left."""
         return self.attempts > 0 and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
 
 
@@ -169,9 +169,9 @@ class Verification:
     Args:
         write: what the producer is about to do.
         partitions: the partitions that the coordinator is asked about.
-        response: its first response.
-        ask: asks it again.
-        retries: how often it is asked again.
+        response: the coordinator's first response.
+        ask: asks the coordinator again.
+        retries: how often the coordinator is asked again.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Verification:
         self._guards = self._guarded()
 
     async def errors(self) -> Errors:
-        """Waits for the response, and returns an error, or NONE, for each partition that was asked about.
+        """Waits for the coordinator's answer; returns an error, or NONE, for each partition it was asked about.
 
         The caller must append without awaiting anything in between: it is checked last that no marker has come
         meanwhile.
@@ -229,7 +229,7 @@ async def _whole(response: Response) -> Errors:
 
 
 def named(error: ErrorCode, support: ClientSupport) -> ErrorCode:
-    """Returns the error to send: for PRODUCER_FENCED, and TRANSACTION_ABORTABLE to old clients, an older one."""
+    """Returns an older error for PRODUCER_FENCED, or for TRANSACTION_ABORTABLE to old clients; any other as it is."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and support is ClientSupport.NONE:
@@ -253,7 +253,7 @@ class Admission:
         self._retries = Retries(config.add_partitions_to_txn_retry_backoff_max_ms // pause_ms, pause_ms / 1000)
 
     def admit(self, write: TransactionalWrite, partitions: Mapping[TopicPartition, Partition]) -> Errors | Verification:
-        """Returns an error, or NONE, for each partition; or a `Verification` that still asks the coordinator."""
+        """Returns an error or NONE for each partition; a `Verification`, to be awaited, if the coordinator is asked."""
         unknown = {
             key: one for key, one in partitions.items() if not one.log.producers.has_open_transaction(*write.producer)
         }

@@ -89,7 +89,7 @@ def _open_transactions(fs: FileSystem, segments: Iterable[str]) -> dict[int, _Be
 
 
 def _known_transactions(fs: FileSystem, data_dir: str) -> Known:
-    """Returns (producer id, partition) of all open transactions that a data folder's `__transaction_state` has."""
+    """Returns (producer id, partition) of the open transactions in a data folder's logs of `__transaction_state`."""
     kept: dict[str, TransactionMetadata | None] = {}
     for name in fs.listdir(data_dir):
         partition = parse_partition_dir(name)

@@ -59,7 +59,7 @@ class Marker(NamedTuple):
 
 
 class TransactionalOffsetsTopic(Protocol):
-    """What the group coordinator has to know of markers in `__consumer_offsets`."""
+    """The group coordinator, as the writer of markers in `__consumer_offsets` uses it."""
 
     def is_loading(self, topic_partition: TopicPartition) -> bool:
         """Returns whether a partition of committed offsets is being loaded, and so can't take a marker yet."""
@@ -160,8 +160,8 @@ class MarkerSender:
 async def write_markers(link: BrokerLink, markers: Sequence[MarkerToSend]) -> list[ErrorCode]:
     """Sends markers to one broker, which writes them; returns for each its error, or NONE.
 
-    Raises what `BrokerLink.request` raises. A response names producers by their ids alone, so two markers of one
-    producer go into separate requests.
+    Raises BrokerUnreachableError or AnswerLostError. A response names producers by their ids alone, so two markers of
+    one producer go into separate requests.
     """
     errors: dict[MarkerToSend, ErrorCode] = {}
     markers_of: defaultdict[Marker, list[TopicPartition]] = defaultdict(list)

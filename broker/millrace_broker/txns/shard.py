@@ -98,7 +98,7 @@ class Shard:
     # Effects.
 
     def perform(self, transaction: Transaction, effects: Effects) -> None:
-        """Carries out the effects that a method of a transaction has returned, and those that follow from them."""
+        """Carries out the effects (answers, records, markers) that a transaction has returned, and what follows."""
         for effect in effects:
             match effect:
                 case Respond(ticket, result):
@@ -224,7 +224,7 @@ class Shard:
     # Reading.
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes in the records of a batch as the partition's log is read; a record that can't be decoded is skipped."""
+        """Sets the states that a batch of the partition's log has; a record that can't be decoded is skipped."""
         for record in () if header.is_control else decode_batch(header, batch):
             self._replay_record(record.key, record.value)
 

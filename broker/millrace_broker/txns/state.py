@@ -39,7 +39,7 @@ class TransactionState(IntEnum):
 
 
 class Event(StrEnum):
-    """What may happen to a transaction, by a request or by time."""
+    """An event that may change a transaction: a request, or time that has passed."""
 
     INIT = "init producer"
     ADD = "add partitions"

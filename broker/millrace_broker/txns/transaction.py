@@ -46,7 +46,7 @@ from millrace_broker.txns.state import (
 
 
 class Result(NamedTuple):
-    """Says how a request ended: with an error, or with the producer id and epoch that the client is to go on with."""
+    """The result of a request: an error, or the producer id and epoch with which the client is to go on."""
 
     error: ErrorCode
     producer: Producer = NOBODY
@@ -65,14 +65,14 @@ class Ticket(Protocol):
 
 
 class Respond(NamedTuple):
-    """An effect: answer the request of this ticket."""
+    """An effect: answer the request whose future is `ticket`."""
 
     ticket: Ticket
     result: Result
 
 
 class StoreMetadata(NamedTuple):
-    """An effect: append the state, None for a tombstone, and call `stored`, which goes on by the `outcome`."""
+    """An effect: append the state, None for a tombstone, then call the transaction's `stored` with this effect."""
 
     metadata: TransactionMetadata | None
     outcome: object
@@ -87,7 +87,7 @@ class WriteMarkers(NamedTuple):
 
 
 class CompleteLater(NamedTuple):
-    """An effect: call `marked` again after a while, as its record could not be stored."""
+    """An effect: call `marked` again later, as the record of the complete transaction could not be stored."""
 
 
 class Forget(NamedTuple):
@@ -99,7 +99,7 @@ Effects = list[Effect]
 
 
 class InitProducer(NamedTuple):
-    """The request InitProducerId. `expected` is the producer that the client was, None if it is new (KIP-360)."""
+    """The request InitProducerId. `expected` has the client's producer id and epoch, None if it has none (KIP-360)."""
 
     timeout_ms: int
     expected: Producer | None = None
@@ -114,39 +114,39 @@ class End(NamedTuple):
 
 
 class Initialized(NamedTuple):
-    """The outcome of a `StoreMetadata` with a new epoch or producer id."""
+    """Says that the state to store has a new epoch or producer id."""
 
     ticket: Ticket
 
 
 class Added(NamedTuple):
-    """The outcome of a `StoreMetadata` with further partitions."""
+    """Says that the state to store has further partitions."""
 
     ticket: Ticket
 
 
 class Decided(NamedTuple):
-    """The outcome of a `StoreMetadata` with the commit or abort that the producer has asked for."""
+    """Says that the state to store is the commit or abort that the producer has asked for."""
 
     ticket: Ticket
 
 
 class Fenced(NamedTuple):
-    """The outcome of a `StoreMetadata` with an abort that fences the producer; without a ticket after a timeout."""
+    """Says that the state to store is an abort that fences the producer; after a timeout, `ticket` is None."""
 
     ticket: Ticket | None
 
 
 class Completed(NamedTuple):
-    """The outcome of a `StoreMetadata` with the end, after all markers were written."""
+    """Says that the state to store is the complete transaction, as all markers were written."""
 
 
 class Expired(NamedTuple):
-    """The outcome of a `StoreMetadata` with the tombstone."""
+    """Says that a tombstone is to be stored, as the transactional id is unused."""
 
 
 class Transaction:
-    """One transactional id, whose methods return what is to be done (`Effects`). `now_ms` is the wall clock's time."""
+    """One transactional id, whose methods return what its shard has to do (`Effects`). `now_ms` is wall clock time."""
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self.transactional_id = transactional_id
@@ -175,7 +175,7 @@ class Transaction:
         return request.expected is None or request.expected.epoch == self.metadata.producer_epoch
 
     def init_producer(self, ticket: Ticket, request: InitProducer, fresh_id: int, now_ms: int) -> Effects:
-        """Gives the client this id's next epoch, which fences others; a `fresh_id` if `needs_producer_id`."""
+        """Stores the next epoch for the client, which fences others, with `fresh_id` if `needs_producer_id`."""
         if self.is_storing:
             return _refused(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
         if request.expected is not None and not self._may_be(request.expected):
@@ -344,7 +344,7 @@ class Transaction:
         return self._fence(None, now_ms) if self.is_timed_out(now_ms) else []
 
     def _fence(self, ticket: Ticket | None, now_ms: int) -> Effects:
-        """Aborts with the next epoch; after a failed attempt with the epoch of that, which no producer has got."""
+        """Stores an abort with the next epoch; after a failed attempt, with the same epoch, which no producer has."""
         kept = self.metadata
         fenced = kept._replace(
             state=TransactionState.PREPARE_ABORT,
@@ -356,7 +356,7 @@ class Transaction:
         return self._store(fenced, Fenced(ticket))
 
     def loaded(self) -> Effects:
-        """Goes on after all records were replayed: writes the markers if the transaction is decided."""
+        """Returns what is left to do after all records were replayed: to write the markers of a decided transaction."""
         return self._carry_out() if self.state in DECIDED else []
 
     def _carry_out(self) -> Effects:
@@ -398,7 +398,7 @@ class Transaction:
         return [self._pending]
 
     def stored(self, store: StoreMetadata, error: ErrorCode, now_ms: int) -> Effects:  # noqa: ARG002  # as for every event
-        """Goes on once the record of a `StoreMetadata` is replicated, or has failed with `error`."""
+        """Returns what to do once the record of `store` is replicated, or has failed with `error`."""
         self._pending = None
         if error:
             return self._not_stored(store, error)

@@ -134,7 +134,7 @@ class TransactionCoordinator:
     # Requests.
 
     async def init_producer(self, transactional_id: str, request: InitProducer) -> Result:
-        """Answers InitProducerId with a transactional id; raises what `ProducerIds.take` raises."""
+        """Returns the result of InitProducerId; raises if it needs a fresh producer id and there is none."""
         if not transactional_id:
             return Result(ErrorCode.INVALID_REQUEST)
         if not 0 < request.timeout_ms <= self.config.transaction_max_timeout_ms:
@@ -176,7 +176,7 @@ class TransactionCoordinator:
         return transaction.verify(producer, partitions)
 
     def end(self, transactional_id: str, request: End) -> asyncio.Future[Result]:
-        """Answers EndTxn once the decision is stored; the future raises what `ProducerIds.take` raises."""
+        """Commits or aborts; the future gets the result once that is stored, or raises if no fresh id can be had."""
         known = self.find(transactional_id)
         if isinstance(known, Transaction) and known.needs_producer_id(request):
             return asyncio.ensure_future(self._end_with_next_id(transactional_id, request))
@@ -238,7 +238,7 @@ class TransactionCoordinator:
         return await self._in_turn(lambda shard: shard.expire(self.config.transactional_id_expiration_ms))
 
     async def _in_turn(self, work: Callable[[Shard], Iterator[Transaction]]) -> int:
-        """Runs `work` in all shards, letting requests run after each step; returns the number of steps."""
+        """Runs the iterator that `work` makes of each shard, with breaks for requests; returns the number of steps."""
         steps = 0
         for shard in self.led.loaded():
             for _ in work(shard):
@@ -269,7 +269,7 @@ NO_DURATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What ListTransactions asks for. A field that is empty, or -1, lets all pass.
+    """The filter of a ListTransactions request. A field that is empty, or -1, lets all pass.
 
     The pattern, a regular expression in RE2's syntax, has to match the whole transactional id.
     """
@@ -288,7 +288,7 @@ class Filter:
 def list_transactions(
     coordinator: TransactionCoordinator, wanted: Filter, now_ms: int
 ) -> tuple[ErrorCode, list[Transaction]]:
-    """Returns NONE and the transactions that pass the filter, or an error and none."""
+    """Returns (NONE, the transactions that pass the filter), or (an error, an empty list)."""
     shards = coordinator.shards()
     if isinstance(shards, ErrorCode):
         return shards, []

@@ -97,7 +97,7 @@ def operations_on(
 def new_bindings(
     named: Resources, wanted: Mapping[ResourceType, Sequence[AclOperation]], who: Who, *, prefixed: bool
 ) -> list[AclBinding]:
-    """Returns the ACL entries to add, sorted."""
+    """Returns, sorted, an ACL entry for each named resource, wanted operation on its type, principal and host."""
     pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     parties = [(PermissionType.ALLOW, one) for one in who.allowed] + [(PermissionType.DENY, one) for one in who.denied]
     return sorted(
@@ -114,7 +114,7 @@ def new_bindings(
 def filters(
     named: Resources, pattern: str, principals: Sequence[str], hosts: Sequence[str], operations: Sequence[str]
 ) -> list[AclFilter]:
-    """Returns an ACL filter for each combination of the arguments; raises InvalidConfigError for an unknown word."""
+    """Returns an ACL filter for each combination of the arguments; raises InvalidConfigError for an unknown name."""
     places: list[tuple[ResourceType, str | None]] = [(kind, name) for kind, names in named.items() for name in names]
     return [
         AclFilter(kind, name, _parsed("pattern", PatternType.parse, pattern), principal, host, operation)
@@ -172,7 +172,7 @@ Pattern = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ResourceOptions:
-    """The resources that entries are on."""
+    """The options that name the resources of ACL entries."""
 
     topics: Topics = None
     groups: Groups = None
@@ -204,7 +204,7 @@ def list_(
     access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
-    """List entries: all, or those on what is named."""
+    """List ACL entries: all, or those on the named resources."""
     wanted = _filters(resources, entries)
     with access.open() as connected:
         _show(_found(connected, wanted), as_json=as_json)
@@ -229,7 +229,7 @@ def add(
     access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
-    """Add entries, one for each combination of what is given, and show them."""
+    """Add ACL entries, one for each combination of resource, principal, host and operation, and show them."""
     from millrace.client.access import create_acls
 
     named = resources.named()
@@ -255,7 +255,7 @@ def remove(
     access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
-    """Remove entries, after showing which."""
+    """Remove ACL entries, after showing them."""
     from millrace.client.access import delete_acls
 
     wanted = _filters(resources, entries)

@@ -121,7 +121,7 @@ def bench(
 
 
 def history() -> None:
-    """Keep the sub-command's name."""
+    """Have Typer keep `check` as a sub-command, which it would drop for an application with one command."""
 
 
 def check_history(
@@ -221,4 +221,4 @@ def root(
         ),
     ] = None,
 ) -> None:
-    """Parse what stands before the sub-command."""
+    """Handle the options that stand before the sub-command."""

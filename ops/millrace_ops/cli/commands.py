@@ -66,7 +66,7 @@ class Command(TyperCommand):
         return [self.options_metavar or "", *names]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Writes arguments and options with their help."""
+        """Writes the command's arguments and options, with their help, to its help page."""
         records = [(one, record) for one in self.get_params(ctx) if (record := one.get_help_record(ctx))]
         arguments = [(_name(one), text) for one, (_, text) in records if isinstance(one, TyperArgument)]
         options = [record for one, record in records if not isinstance(one, TyperArgument)]
@@ -80,7 +80,7 @@ class Group(TyperGroup):
     """A group that lists each of its commands with the whole first sentence of its help."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Writes the list of commands."""
+        """Writes the group's commands, each with the first sentence of its help, to its help page."""
         lines = [(name, self.commands[name].get_short_help_str(UNCUT)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(lines)

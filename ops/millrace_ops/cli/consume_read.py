@@ -50,7 +50,10 @@ def parse_start(text: str, option: str = "--from") -> Start:
 
 
 class TopicReader:
-    """Reads a topic at an isolation level. Its errors are those of `SimpleConsumer`."""
+    """Reads a topic at an isolation level.
+
+    Its methods raise UnknownTopicError, BrokerError or BrokerUnreachableError, and RecordError for damaged batches.
+    """
 
     def __init__(
         self, cluster: Cluster, topic: str, isolation: IsolationLevel, *, accept_missing_offsets: bool = False
@@ -83,7 +86,7 @@ class TopicReader:
         return self.end(partition)
 
     def first_offsets(self, partitions: Iterable[int], start: Start, tell: Callable[[str], None]) -> dict[int, int]:
-        """Returns the offset that a start means in each partition; calls `tell` where that is not the one asked for.
+        """Returns, by partition, the offset that a start means; one outside of the log is moved, and `tell` called.
 
         Raises:
             OffsetOutOfRangeError: All the partitions end before the offset.
@@ -147,9 +150,10 @@ class TopicReader:
             wait_ms = 0 if found else FOLLOW_WAIT_MS // max(len(positions), 1)
 
     def _chunks(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Iterator[Chunk]:
-        """Yields the records of one fetch; goes on behind damaged batches where that is accepted.
+        """Yields the records of one fetch below `limit`; goes on behind damaged batches where that is accepted.
 
-        In that case it yields nothing before all is read, since records before the damage may be wrong, too.
+        Where it is accepted, all records are read before the first is yielded, since records before the damage may be
+        wrong, too. `goes_on` says whether an earlier fetch of the partition ended at `offset`.
         """
         from millrace.errors import MillraceError
         from millrace.records.intervals import Interval
@@ -169,7 +173,7 @@ class TopicReader:
             yield Chunk(partition, found.records, found.next_offset)
 
     def _fetched(self, partition: int, offset: int, limit: int, wait_ms: int, *, goes_on: bool) -> Iterator[Chunk]:
-        """Yields the records of one fetch in at least one chunk; a large batch is decoded in several."""
+        """Yields the records of one fetch from `offset` to below `limit` in one or more chunks; one may be empty."""
         fetched = self._consumer.fetch(self._topic, partition, offset, max_wait_ms=wait_ms, isolation=self._isolation)
         records: list[Record] = []
         next_offset = offset

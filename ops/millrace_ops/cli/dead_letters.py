@@ -29,7 +29,7 @@ SHOWN_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class LetterChoices:
-    """Which of a table's dead letters are meant."""
+    """The options that choose among a table's dead letters."""
 
     reason: Annotated[str | None, typer.Option("--reason", help="Only letters of this reason, as `list` names it.")] = (
         None
@@ -45,7 +45,7 @@ class LetterChoices:
     ] = None
 
     def selection(self) -> Selection:
-        """Returns the choices as a selection for the tables' code."""
+        """Returns the choices as a `Selection`, as the functions of `warehouse.dead_letters` take them."""
         from millrace_pipelines.warehouse.dead_letters import Selection
 
         return Selection(self.reason, self.partition, self.from_offset, self.until_offset)

@@ -102,7 +102,7 @@ def decoder_of(file: Path) -> ShowRecord:
 
 
 def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
-    """Yields the lines to print of a file, with records by `show_record`; damage has `position` and `damage`."""
+    """Yields the lines to print of a file, records by `show_record`; damage is a line with `position` and `damage`."""
     from millrace.errors import InvalidConfigError
     from millrace_broker.storage.filenames import (
         LOG_SUFFIX,
@@ -202,7 +202,7 @@ def _time_index(fs: FileSystem, fd: int, base_offset: int) -> Iterator[Line]:
 
 
 def _entries(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Entry]:
-    """Yields the whole entries of an index, in chunks."""
+    """Yields the entries of an index file, each of the binary form `entry`; an incomplete last one is left out."""
     whole = fs.size(fd) // entry.size * entry.size
     for position in range(0, whole, ENTRIES_CHUNK * entry.size):
         length = min(ENTRIES_CHUNK * entry.size, whole - position)
@@ -210,7 +210,7 @@ def _entries(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Entry]:
 
 
 def _index_damage(fs: FileSystem, fd: int, entry: struct.Struct) -> Iterator[Line]:
-    """Yields entries that break the order (keys increase, values never decrease), and a tail that is no whole entry."""
+    """Yields a line for each entry out of order (keys must rise, values never fall), and for an incomplete last one."""
     for number, (before, after) in enumerate(pairwise(_entries(fs, fd, entry)), start=1):
         if after[0] <= before[0] or after[1] < before[1]:
             yield _damage(number * entry.size, f"entry {number} {after} does not lie above the one before, {before}")

@@ -25,7 +25,7 @@ Row = Mapping[str, str | int | None]
 
 
 class GroupRows(TypedDict):
-    """What is printed of a group in Kafka's or ZooKeeper's store."""
+    """The rows that are printed of a group in Kafka's or ZooKeeper's store."""
 
     group: str
     state: str

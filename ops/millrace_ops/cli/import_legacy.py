@@ -168,7 +168,7 @@ class _BarListener:
         self._bar = bars.add_task("starting", total=total_bytes)
 
     def read(self, size_bytes: int, messages: int) -> None:
-        """Moves the bar."""
+        """Moves the progress bar to the bytes read, and shows how many messages are acknowledged."""
         self._bars.update(self._bar, completed=size_bytes, description=f"{messages:,} messages")
 
     def damaged(self, damage: str) -> None:

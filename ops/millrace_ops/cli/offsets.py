@@ -33,7 +33,7 @@ app = Commands(help="Export, import, reset and migrate a group's committed offse
 
 
 class OffsetStore(StrEnum):
-    """Where a group keeps its offsets."""
+    """The store in which a group keeps its offsets."""
 
     KAFKA = "kafka"
     ZOOKEEPER = "zookeeper"

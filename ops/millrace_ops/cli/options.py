@@ -94,7 +94,7 @@ class ZooKeeperAccess:
 
     @property
     def security(self) -> ZooKeeperSecurity:
-        """The security settings for ZooKeeper; raises InvalidConfigError where their file can't be used."""
+        """Returns the security settings for ZooKeeper; raises InvalidConfigError where their file can't be used."""
         return zookeeper_security(self.zookeeper_config)
 
     def session(self) -> closing[ZooKeeperSession]:

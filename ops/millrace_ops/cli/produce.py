@@ -181,7 +181,7 @@ def produce(
 
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:
-    """Returns how lines are read as records, by the command's options."""
+    """Returns the form of input lines that the command's options give: separator, null marker and headers."""
     from millrace.config import parse_assignments
 
     given = [pair for one in header or () for pair in parse_assignments([one]).items()]  # a name may come again

@@ -31,7 +31,7 @@ GOES_ON = "the cluster goes on moving; the same command watches it again"
 
 
 class Options(NamedTuple):
-    """How a reassignment is carried out and printed."""
+    """The choices of how a reassignment is carried out and printed."""
 
     dry_run: bool
     throttle: int | None
@@ -40,12 +40,12 @@ class Options(NamedTuple):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the command ends only when the partitions have moved."""
+        """Returns whether the command ends only when the partitions have moved."""
         return self.wait and not self.dry_run
 
 
 def plan_for(cluster: Cluster, state: ClusterState, targets: Mapping[Partition, Sequence[int]]) -> Plan:
-    """Returns the plan that moves partitions to these replicas, with the sizes that their leaders report."""
+    """Returns the plan that gives partitions the replicas in `targets`, with the sizes that the leaders report."""
     from millrace_ops.replicas.cluster_state import by_broker, has_leader, read_replica_bytes
     from millrace_ops.replicas.plan import make_plan
 
@@ -206,7 +206,7 @@ class BarListener:
         self._bar = bars.add_task("starting", total=None)
 
     def progressed(self, progress: Progress) -> None:
-        """Moves the bar; moves without bytes are counted by partitions."""
+        """Moves the progress bar to the bytes copied; moves without bytes are counted by partitions."""
         counts_bytes = progress.total_bytes > 0
         self._bars.update(
             self._bar,

@@ -59,7 +59,7 @@ DEFAULT_MECHANISMS = [Mechanism.SCRAM_SHA_256]
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where users are stored, for commands that ask no broker: a broker's folder or ZooKeeper."""
+    """The options for where users are stored, if no broker is asked: a broker's folder or ZooKeeper."""
 
     data: Data = None
     zookeeper: ZooKeeper = None
@@ -167,7 +167,7 @@ def _known(users: Users | StoredUsers, user: str) -> Sequence[str]:
 
 
 def _password(user: str, file: Path | None) -> str:
-    """Returns the password from a file or the terminal; raises an error for an empty one."""
+    """Returns the password from a file or standard input; raises UnacceptableCredentialError for an empty one."""
     if file is not None:
         text = _first_line(file)
     elif sys.stdin is not None and sys.stdin.isatty():

@@ -26,7 +26,7 @@ MOST_OF_A_BATCH = 8  # findings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFinding:
-    """What is wrong at an offset: with the batch that begins there, or with the read from there on."""
+    """A fault at an offset: of the batch that begins there, or of the read from there on."""
 
     offset: int
     reason: str

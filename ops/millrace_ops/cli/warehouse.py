@@ -37,7 +37,7 @@ AcceptKeyless = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ReadChoices:
-    """Which records of a topic are read, and by whom."""
+    """The options for which records of a topic are read, and by which client."""
 
     isolation: Annotated[Isolation, typer.Option(help="Whether to leave open and aborted transactions out.")] = (
         Isolation.READ_COMMITTED
@@ -49,7 +49,7 @@ class ReadChoices:
 
 @dataclass(frozen=True, slots=True)
 class GroupChoices:
-    """The group that shows a table's lag."""
+    """The consumer group whose committed offsets show a table's lag, and whether to commit them."""
 
     group: Annotated[
         str | None,
@@ -211,7 +211,7 @@ def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: 
 
 @contextmanager
 def _noted(options: LoadOptions, textfile: str | None) -> Iterator[None]:
-    """Counts the load inside in the metrics file `textfile`, if there is one; a load's own error goes first."""
+    """Counts the load made in this context, or its failure, in the metrics file `textfile`; does nothing for None."""
     if textfile is None:
         yield
         return
@@ -252,7 +252,7 @@ def _print_report(report: LoadReport) -> None:
 
 
 def print_group_error(report: LoadReport | ReloadReport) -> None:
-    """Prints, on stderr, why the group's offsets could not be committed, if so."""
+    """Prints on stderr why the group's offsets could not be committed; nothing where they could."""
     if report.group_error is not None:
         print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
 
@@ -274,7 +274,7 @@ def shown_listener() -> Iterator[LoadListener]:
 
 
 def described(step: Step) -> str:
-    """Returns a step's name for users; for the plan, also why the first task takes long."""
+    """Returns a step's name for users; for the planned load it adds that Spark starts now, which takes a while."""
     from millrace_pipelines.warehouse.load.options import Step
 
     return "planned, starting Spark" if step is Step.PLANNED else str(step)
@@ -288,11 +288,11 @@ class BarListener:
         self._bar = progress.add_task("starting", total=None)
 
     def reached(self, step: Step) -> None:
-        """Shows the step."""
+        """Shows the name of the step beside the bar."""
         self._progress.update(self._bar, description=described(step))
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Moves the bar."""
+        """Moves the progress bar to the tasks done, and shows how many records they have read."""
         self._progress.update(self._bar, completed=done, total=total, description=f"{records:,} records")
 
 
@@ -303,11 +303,11 @@ class LineListener:
         self._done = -1
 
     def reached(self, step: Step) -> None:
-        """Writes the step."""
+        """Writes the name of the step to stderr."""
         print(described(step), file=sys.stderr, flush=True)
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Writes how many tasks are done, if one was."""
+        """Writes to stderr how many tasks are done, unless none is."""
         if done != self._done:
             self._done = done
             print(f"{done} of {total} tasks, {records:,} records", file=sys.stderr, flush=True)

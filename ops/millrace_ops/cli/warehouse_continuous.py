@@ -85,12 +85,12 @@ class _All:
         self._listeners = listeners
 
     def loaded(self, report: LoadReport) -> None:
-        """Reports a load."""
+        """Passes the report of a load on to each listener."""
         for listener in self._listeners:
             listener.loaded(report)
 
     def failed(self, failure: Failure) -> None:
-        """Reports a failure."""
+        """Passes a failed load on to each listener."""
         for listener in self._listeners:
             listener.failed(failure)
 
@@ -102,7 +102,7 @@ class _Lines:
         self._as_json = as_json
 
     def loaded(self, report: LoadReport) -> None:
-        """Writes what was committed."""
+        """Writes a load's version, rows, dead letters, time and lag, or its report as JSON; nothing for no commit."""
         if report.version is None:
             return
         if self._as_json:
@@ -115,6 +115,6 @@ class _Lines:
         sys.stdout.flush()
 
     def failed(self, failure: Failure) -> None:
-        """Writes the failure."""
+        """Writes the error to stderr, with the number of the attempt and the pause before the next one."""
         text = f"attempt {failure.attempt} failed, again in {failure.pause_s:.1f} s: {failure.error}"
         print(text, file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ MAX_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One audit of a table; `findings` is None until it has ended, and where it failed, as `failure` says."""
+    """An audit of a table; `findings` is None until it has ended. `failure` says why it failed, "" where it did not."""
 
     location: str
     started_ms: int
@@ -118,7 +118,7 @@ TIMEOUT_S = 10.0
 
 
 class Console:
-    """What all pages share: settings and clients; no cluster is asked before a page needs it."""
+    """The settings and clients that all pages share; no cluster is asked before a page needs it."""
 
     def __init__(self, settings: ConsoleSettings, fs: FileSystem, clock: Clock) -> None:
         self.settings = settings

@@ -42,7 +42,7 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What one look at the cluster found, at the time `at_ms`.
+    """The state of the cluster as it was read at the time `at_ms`.
 
     `copied` has by broker the replicas that it copies from one of its data directories to another.
     """

@@ -96,7 +96,7 @@ class Listing(Generic[Row]):
 
     @property
     def first(self) -> int:
-        """The number of the first row on this page, from 1 on."""
+        """Returns the number of the first row on this page, from 1 on."""
         return (self.page - 1) * ROWS_ON_A_PAGE + 1
 
     def page_link(self, page: int) -> str:

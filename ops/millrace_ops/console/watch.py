@@ -56,7 +56,7 @@ class Clusters:
 
 
 class RateRing:
-    """How fast topics grow, from their end offsets at the last looks: SAMPLES samples, the oldest first.
+    """The rates at which topics grow, from their end offsets at the last looks: SAMPLES samples, the oldest first.
 
     time        t0     t1     t2
     topic "a"   100    150    150     →  rates 50/(t1-t0), 0
@@ -194,7 +194,7 @@ class Watch:
 
     @property
     def _has_sizes(self) -> bool:
-        """Whether the newest look succeeded and was not the first, so that it had sizes."""
+        """Returns whether the newest look succeeded and was not the first, so that it had sizes."""
         return self._failure is None and self._looks > 1
 
     def _look(self) -> Overview:

@@ -45,12 +45,12 @@ class Delays(NamedTuple):
 
     @property
     def mean_departure_delay(self) -> float | None:
-        """The mean delay of those that departed; None where none did."""
+        """Returns the mean delay, in minutes, of the flights that departed; None where none did."""
         return self.departure_delay / self.departures if self.departures else None
 
     @property
     def mean_arrival_delay(self) -> float | None:
-        """The mean delay of those whose delay on arrival is known; None where there is none."""
+        """Returns the mean delay, in minutes, of the flights whose delay on arrival is known; None without any."""
         return self.arrival_delay / self.arrivals if self.arrivals else None
 
 

@@ -177,7 +177,7 @@ class Steps:
 
 
 class _Doing(ProgressColumn):
-    """A column with a bar and a count where a step counts things, else with the step's note."""
+    """A column with a bar and a count for a step with a total above 1, else with the text that `Step.note` set."""
 
     def render(self, task: Task) -> RenderableType:
         if task.total is None or task.total == 1:

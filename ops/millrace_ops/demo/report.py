@@ -24,7 +24,7 @@ class Figure(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the figure is the expected one."""
+        """Returns whether the figure is the expected one."""
         return self.expected == self.found
 
 
@@ -50,12 +50,12 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether every figure is as expected."""
+        """Returns whether every figure is as expected."""
         return all(figure.is_right for figure in self.figures)
 
 
 def carrier_counts(flights: pa.Table) -> dict[str, int]:
-    """Counts the source's rows by carrier."""
+    """Returns the number of flights in the source data by carrier."""
     return dict(Counter(map(str, flights["carrier"].to_pylist())))
 
 

@@ -25,7 +25,7 @@ from millrace_ops.replicas.cluster_state import has_leader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperFacts:
-    """What ZooKeeper told; `trouble` says why it told nothing. Without a `cluster_id` no broker started there yet."""
+    """The brokers in a ZooKeeper; `trouble` says why it can't be read. Without `cluster_id` none has started there."""
 
     address: str
     trouble: str | None = None
@@ -55,7 +55,7 @@ _LogDirs = dict[tuple[int, str], LogDir]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What a cluster told of itself; `trouble` says why it told nothing.
+    """The state of a cluster, as its brokers report it; `trouble` says why it can't be read.
 
     `silent` has the brokers that the cluster tells of and that can't be reached from here. Of the partitions,
     `unavailable` have no leader, and `under_replicated` have replicas that are not in sync. Of the data directories,
@@ -135,7 +135,7 @@ def _damaged(metadata: ClusterMetadata, log_dirs: _LogDirs, fs: FileSystem) -> I
 
 
 def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs: bool) -> Iterator[DoctorFinding]:
-    """Yields the findings about ZooKeeper, for a broker that is to register there."""
+    """Yields a problem where ZooKeeper does not answer, or another broker is registered there under `broker_id`."""
     yield judged(
         f"ZooKeeper at {facts.address}",
         facts.trouble or f"answers, with brokers {_ids(facts.broker_ids)}",
@@ -157,7 +157,7 @@ def check_zookeeper(facts: ZooKeeperFacts, broker_id: int | None, *, broker_runs
 
 
 def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFinding]:
-    """Yields, for each property that is a replication factor, the finding on whether there are as many brokers."""
+    """Yields, for each property that is a replication factor, a finding on whether it is at most `brokers`."""
     for name, replicas in (
         ("default.replication.factor", options.broker.default_replication_factor),
         ("offsets.topic.replication.factor", options.groups.offsets_topic_replication_factor),
@@ -175,7 +175,7 @@ def check_replicas(options: BrokerOptions, brokers: int) -> Iterator[DoctorFindi
 
 
 def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Yields the findings about a running cluster."""
+    """Yields findings on a running cluster: silent brokers, partitions without leader or in-sync replicas, disks."""
     yield judged(
         f"cluster at {facts.bootstrap}",
         facts.trouble or f"answers, with brokers {_ids(facts.broker_ids)}",
@@ -221,7 +221,7 @@ def check_cluster(facts: ClusterFacts) -> Iterator[DoctorFinding]:
 
 
 def check_directories(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Yields findings on whether each data directory can be used, and has room."""
+    """Yields findings on data directories that are offline, full or unknown, or have logs with damaged ranges."""
     yield judged(
         "offline data directories",
         ", ".join(facts.offline_dirs) or "0",

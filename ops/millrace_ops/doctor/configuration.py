@@ -81,7 +81,7 @@ MOST_OF_MEMORY = 0.5
 
 
 def check_configuration(facts: ConfigurationFacts, memory_bytes: int | None) -> Iterator[DoctorFinding]:
-    """Yields the findings about a configuration alone, compared only with the machine's memory."""
+    """Yields findings on whether a broker starts with a configuration, its warnings, and values that risk records."""
     options = facts.options
     if options is None:
         yield DoctorFinding(

@@ -153,7 +153,7 @@ LEAST_FREE_SHARE = 0.1
 
 
 def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[DoctorFinding]:
-    """Yields the findings about a folder; `segment_bytes` is the size up to which segments grow."""
+    """Yields findings on a folder: rights, file system, room for a segment of `segment_bytes`, last stop, damage."""
     if facts.trouble is not None:
         change = "let the broker's user read and write there, and run this command as that user"
         yield DoctorFinding(Level.PROBLEM, facts.path, facts.trouble, "a folder that can be read", change)
@@ -201,7 +201,7 @@ def check_folder(facts: FolderFacts, segment_bytes: int) -> Iterator[DoctorFindi
 def check_folders(
     folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None
 ) -> Iterator[DoctorFinding]:
-    """Yields the findings about all folders together; `cluster_id` is the cluster's, None where it is not known."""
+    """Yields findings on whether each folder has its own disk, and all belong to this broker and cluster, if known."""
     if len(folders) > 1:
         # Brokers spread partitions over folders by number.
         devices = len({one.device for one in folders})
@@ -265,7 +265,7 @@ def check_last_stop(facts: FolderFacts) -> DoctorFinding:
 
 
 def check_owners(folders: Sequence[FolderFacts], broker_id: int | None, cluster_id: str | None) -> DoctorFinding:
-    """Returns the finding on whether all folders belong to one broker and cluster, those of the configuration."""
+    """Returns the finding on whether all folders belong to one broker and cluster: the given ones, if not None."""
     brokers = {one for one in (broker_id, *(one.broker_id for one in folders)) if one is not None}
     clusters = {one for one in (cluster_id, *(one.cluster_id for one in folders)) if one is not None}
     return judged(

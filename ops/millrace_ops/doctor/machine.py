@@ -124,7 +124,7 @@ LEAST_DIRTY_PERCENT = 20
 
 
 def check_machine(facts: MachineFacts, *, files: int) -> Iterator[DoctorFinding]:
-    """Yields the findings about a machine whose logs have `files` files; a fact that is None yields none."""
+    """Yields findings on open files, for `files` of logs, memory, swap and clock; none on a fact that is None."""
     # The broker itself raises the soft limit, and files get three quarters of it at least. With fewer descriptors than
     # files, files are opened again and again (`millrace.descriptor_pool`).
     limit, wanted = facts.open_files, max(LEAST_OPEN_FILES, math.ceil(files / 0.75))
@@ -229,7 +229,7 @@ def _java() -> tuple[str | None, str | None]:
 
 
 def check_software(facts: SoftwareFacts) -> Iterator[DoctorFinding]:
-    """Yields the findings about the installed software."""
+    """Yields findings on whether the record kernel, the broker's packages and Java are installed."""
     yield DoctorFinding(Level.OK, "millrace", f"{facts.version} on {facts.python}", "", "")
     # In C, records are decoded ten times faster than in Python.
     yield judged(

@@ -55,7 +55,7 @@ def _has_address(host: str) -> bool:
 
 
 def check_listener(facts: ListenerFacts, *, broker_runs: bool) -> Iterator[DoctorFinding]:
-    """Yields the findings about a listener; with `broker_runs` its port may be in use."""
+    """Yields a problem where a listener's port is taken, unless `broker_runs`, or its advertised host is not found."""
     in_use = "in use, as a broker runs" if broker_runs else "in use"
     yield judged(
         f"{facts.name} at {facts.address}",

@@ -42,7 +42,7 @@ class LegacyFile(NamedTuple):
 
     @property
     def end_position(self) -> int:
-        """The position where the next file begins."""
+        """Returns the position where the next file begins."""
         return self.first_position + self.size_bytes
 
 

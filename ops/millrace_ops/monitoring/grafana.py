@@ -44,7 +44,7 @@ class Section(NamedTuple):
 
 
 class Dashboard(NamedTuple):
-    """A dashboard; `uid` is its name in Grafana's addresses. Its instances are those of the metric `instances_of`."""
+    """A dashboard; `uid` names it in URLs. Its choice of instances lists those that have the metric `instances_of`."""
 
     uid: str
     title: str

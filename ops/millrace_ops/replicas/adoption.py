@@ -59,7 +59,7 @@ class StrayReplica(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record; -1 where that is not known."""
+        """Returns the epoch of the last record; -1 where that is not known."""
         return self.leader_epochs[-1][0] if self.leader_epochs else NO_LEADER_EPOCH
 
 
@@ -72,7 +72,7 @@ class OfflineReplica(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the live brokers hold of one topic: their ids, stray logs, and stray logs that are offline."""
+    """The live brokers' ids, with their stray logs of one topic, and those that are offline."""
 
     brokers: tuple[int, ...]
     replicas: tuple[StrayReplica, ...]
@@ -112,7 +112,7 @@ class AdoptedPartition(NamedTuple):
 
 
 class AdoptionPlan(NamedTuple):
-    """How a topic is adopted; `topic_id` is None where no log has an id, so that the topic gets a new one."""
+    """The plan to adopt a topic; `topic_id` is None where no log has an id, so that the topic gets a new one."""
 
     topic: str
     topic_id: str | None
@@ -219,7 +219,7 @@ def _partition(index: int, logs: Sequence[StrayReplica], offline: Sequence[Offli
 
 
 def _leader(index: int, logs: Sequence[StrayReplica]) -> StrayReplica:
-    """Returns the log with the newest epoch and end; of equal ones, partitions take one after the other."""
+    """Returns the log with the newest epoch and end; of equal ones that of another broker for each `index` in turn."""
     newest = max((one.last_epoch, one.log_end_offset) for one in logs)
     best = sorted((one for one in logs if (one.last_epoch, one.log_end_offset) == newest), key=lambda one: one.broker)
     return best[index % len(best)]
@@ -244,7 +244,10 @@ def kept_offset(leader: StrayReplica, follower: StrayReplica) -> int:
 
 
 def _empty_partition(index: int, topic: str, held: Held, factor: int) -> AdoptedPartition:
-    """Returns an empty partition with replicas on brokers without a log of its name, which would be in its way."""
+    """Returns an empty partition, with replicas on brokers that have no log of its name.
+
+    Raises AdoptionRefusedError where every live broker has such a log, which can't be adopted and is in the way.
+    """
     taken = {one.broker for one in held.replicas if one.partition == index}
     taken |= {one.broker for one in held.offline if one.partition == index}
     free = sorted(set(held.brokers) - taken)
@@ -277,7 +280,7 @@ class InternalTopic(NamedTuple):
 
 
 class BrokerReport(NamedTuple):
-    """What a broker knows of a topic: the live brokers, the id that it has now, if any, and the broker's stray logs.
+    """A broker's report on a topic: the live brokers, the id that it has now, if any, and the broker's stray logs.
 
     `internal` is how the broker would create the topic itself, None for a topic that is not internal.
     """
@@ -307,11 +310,17 @@ class AdminEndpoint(NamedTuple):
         return self._understood(answer, lambda fields: _report(topic, fields))
 
     def skip_producer_ids(self, first_free: int) -> None:
-        """Has the broker give out producer ids from `first_free` on only; raises what `report` raises."""
+        """Has the broker give out producer ids from `first_free` on only.
+
+        Raises AdminUnreachableError or AdoptionRefusedError.
+        """
         self._exchange("POST", "/strays/producer-ids", {"first_free_producer_id": first_free})
 
     def adopt(self, body: Mapping[str, object]) -> None:
-        """Has the broker add a topic to the cluster's metadata. Raises what `report` raises."""
+        """Posts the topic, its id and its partitions (`body`) to the broker, which adds them to the cluster's metadata.
+
+        Raises AdminUnreachableError or AdoptionRefusedError.
+        """
         self._exchange("POST", "/strays/adopt", body)
 
     def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> Any:

@@ -89,7 +89,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the moves of a plan have come: partitions and bytes that are done."""
+    """The progress of the moves of a plan: partitions and bytes that are done, and those of all moves."""
 
     partitions_done: int
     partitions: int

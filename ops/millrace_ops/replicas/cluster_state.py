@@ -73,7 +73,7 @@ class ClusterState:
 
     @property
     def racks(self) -> dict[int, str | None]:
-        """The rack of each live broker."""
+        """Returns the rack of each live broker."""
         return {one.id: one.rack for one in self.metadata.brokers.values()}
 
     def assigned(self, partition: Partition) -> tuple[int, ...]:

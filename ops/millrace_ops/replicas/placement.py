@@ -21,14 +21,17 @@ from millrace.errors import InvalidReplicaAssignmentError
 
 
 class Goal(IntEnum):
-    """What a move evens out, a topic or the total; the value is the difference within the topic that it needs."""
+    """The numbers that a move evens out: those of a topic, or of all topics.
+
+    The value is by how many replicas of the topic the giver must exceed the taker for the move to be made.
+    """
 
     TOPIC = 2
     TOTAL = 1
 
 
 class Counts:
-    """How many replicas, or how many leaders, each broker has, by topic and in total."""
+    """The number of replicas, or of leaders, that each broker has, by topic and in total."""
 
     def __init__(self, brokers: Iterable[int], placed: Iterable[tuple[str, int]]) -> None:
         """Counts `placed`, (topic, broker) pairs, one for each replica, or each leader, of a topic's partitions."""
@@ -58,7 +61,7 @@ class Counts:
         return self._of_topic.setdefault(topic, dict.fromkeys(self._brokers, 0))
 
     def exchanges(self, topic: str, goal: Goal) -> list[tuple[int, int]]:
-        """Returns the pairs (giver, taker) of brokers whose exchange serves the goal, the most uneven first."""
+        """Returns the pairs (giver, taker) for which moving one of the topic serves the goal, the most uneven first."""
         of_topic, total = self.of_topic(topic), self.total
         found = [
             (of_topic[taker] - of_topic[giver], total[taker] - total[giver], giver, taker)

@@ -44,12 +44,12 @@ class Move:
 
     @property
     def adding(self) -> list[int]:
-        """The brokers that get a replica."""
+        """Returns the brokers that get a replica."""
         return [one for one in self.target if one not in self.origin]
 
     @property
     def copied_bytes(self) -> int:
-        """The bytes that all new replicas of the partition copy together."""
+        """Returns the bytes that all new replicas of the partition copy together."""
         return self.size_bytes * len(self.adding)
 
 
@@ -61,12 +61,12 @@ class Plan:
 
     @property
     def copied_bytes(self) -> int:
-        """The bytes that all moves copy together."""
+        """Returns the bytes that all moves copy together."""
         return sum(move.copied_bytes for move in self.moves)
 
     @property
     def to_begin(self) -> list[Move]:
-        """The moves that the cluster has not begun yet."""
+        """Returns the moves that the cluster has not begun yet."""
         return [move for move in self.moves if not move.is_under_way]
 
     def duration_s(self, throttle: int) -> float:

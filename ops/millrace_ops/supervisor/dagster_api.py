@@ -87,12 +87,12 @@ class RunState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has ended."""
+        """Returns whether the run has ended."""
         return self.status in FINISHED
 
 
 class DagsterHealth(NamedTuple):
-    """What is wrong with the code server and the daemon, in words; "" where all is well."""
+    """The problems of the code server and of the daemon, in words; "" where all is well."""
 
     code_server: str
     daemon: str

@@ -28,7 +28,7 @@ TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 
 def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[str, object]:
-    """Returns the content of `dagster.yaml`; of Postgres it has the variable with the URL, and so no password."""
+    """Returns the content of `dagster.yaml`; for Postgres it names the variable with the URL, so it has no password."""
     base_dir = {"base_dir": os.path.join(home, "storage")}
     sqlite = {"custom": {"module": STORAGE_MODULE, "class": "SqliteStorage", "config": base_dir}}
     return {
@@ -65,7 +65,7 @@ def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[
 
 
 def workspace_config(code_server_port: int) -> dict[str, object]:
-    """Returns the content of `workspace.yaml`."""
+    """Returns the content of `workspace.yaml`, by which Dagster finds the code server at its port."""
     server = {"host": LOOPBACK, "port": code_server_port, "location_name": LOCATION}
     return {"load_from": [{"grpc_server": server}]}
 

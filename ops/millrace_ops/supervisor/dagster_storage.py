@@ -57,7 +57,7 @@ class SqliteEventLog(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
-        """Yields a connection to one of the files, and commits at the end; one thread at a time has one."""
+        """Yields a connection to the file `shard`, a run's or the index, to one thread at a time, and commits."""
         if shard not in self._initialized_dbs:
             with super()._connect(shard):
                 pass  # which creates the tables

@@ -92,7 +92,7 @@ class SecretsFolder:
 
     @property
     def trusted(self) -> str:
-        """The path of the authority's certificate."""
+        """Returns the path of the authority's certificate."""
         return self._file("ca.pem")
 
     def key_store(self, hosts: Iterable[str]) -> str:
@@ -288,7 +288,7 @@ class Hardening:
 
     @property
     def zookeeper_flags(self) -> tuple[str, ...]:
-        """Further flags of the JVM of the platform's own ZooKeeper."""
+        """Returns further flags of the JVM of the platform's own ZooKeeper."""
         return (f"-Djava.security.auth.login.config={self._secrets.zookeeper_jaas()}",)
 
     def make_users(self, zookeeper: str) -> None:

@@ -28,7 +28,7 @@ Health: TypeAlias = Mapping[str, str]
 
 
 def zookeeper_problem(addresses: str) -> str:
-    """Returns what is wrong with the ZooKeeper at `HOST:PORT,…[/chroot]`; "" if one of its servers serves."""
+    """Returns what is wrong with the ZooKeeper at `HOST:PORT,…[/chroot]`; "" if a server answers and has a leader."""
     servers = parse_addresses(addresses.partition("/")[0])
     return "" if any(is_serving(*server) for server in servers) else "it does not answer, or has no leader"
 

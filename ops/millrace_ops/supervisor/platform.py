@@ -99,7 +99,7 @@ class PlatformOptions:
 
 
 class BrokerAddresses(NamedTuple):
-    """Where a broker is reached: `HOST:PORT`, and the URL of its admin endpoint."""
+    """The addresses of a broker: `HOST:PORT`, and the URL of its admin endpoint."""
 
     place: BrokerPlace
     broker: str
@@ -116,12 +116,12 @@ class Addresses:
 
     @property
     def broker(self) -> str:
-        """The bootstrap address: `HOST:PORT` of each broker, with commas between."""
+        """Returns the bootstrap address: `HOST:PORT` of each broker, with commas between."""
         return ",".join(one.broker for one in self.brokers)
 
     @property
     def admin(self) -> str:
-        """The URL of each broker's admin endpoint, with commas between."""
+        """Returns the URL of each broker's admin endpoint, with commas between."""
         return ",".join(one.admin for one in self.brokers)
 
 
@@ -200,7 +200,7 @@ class Platform:
 
     @property
     def has_console(self) -> bool:
-        """Whether brokers serve the console: by the option, or by the properties."""
+        """Returns whether brokers serve the console: by the option, or by the properties."""
         options = self._options
         return options.broker_properties.get(CONSOLE, READ_ONLY if options.console else OFF) != OFF
 
@@ -304,7 +304,7 @@ class Platform:
 
     @property
     def _admin_token(self) -> str:
-        """The token that each request to an admin endpoint needs; "" where reading needs none."""
+        """Returns the token that each request to an admin endpoint needs; "" where reading needs none."""
         return self._options.admin_token or ("" if self._hardening is None else self._hardening.admin_token)
 
     def _own_properties(self, place: BrokerPlace) -> dict[str, str]:
@@ -321,7 +321,7 @@ class Platform:
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _kept_token(self) -> str:
-        """Returns the path of the file with the token that changes at an admin endpoint need; all brokers share it."""
+        """Returns the path of the file with all brokers' token for admin requests that change something."""
         self._secrets().admin_token()
         return os.path.join(self.path("secrets"), "admin.token")
 

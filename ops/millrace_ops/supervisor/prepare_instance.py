@@ -41,7 +41,7 @@ def fail_lost_runs(instance: dg.DagsterInstance) -> None:
 
 
 def refresh_definitions(directory: str) -> None:
-    """Makes definitions from the present topics and environment; the code server shows what is wrong in a file."""
+    """Writes each cluster's topics into its state file in a project; writes an error in a declaration to stderr."""
     try:
         refresh_project(directory)
     except dg.DagsterError as error:

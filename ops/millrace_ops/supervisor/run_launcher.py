@@ -80,7 +80,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """The configuration of this launcher in `dagster.yaml`."""
+        """Returns the configuration of this launcher in `dagster.yaml`."""
         return self._inst_data
 
     @classmethod
@@ -113,7 +113,7 @@ class ForkingRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Whether Dagster's monitor may ask for the workers of runs."""
+        """Returns whether Dagster's monitor may ask for the workers of runs."""
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:

@@ -51,7 +51,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id, which is also its session's."""
+        """Returns the process id, which is also its session's."""
         return self._process.pid
 
     def exit_status(self) -> int | None:
@@ -139,7 +139,7 @@ class SupervisedChild:
 
     @property
     def problem(self) -> str:
-        """How the child last ended; "" where it never did, or has run long enough since."""
+        """Returns how the child last ended, in words; "" where it never did, or has run long enough since."""
         ended_ms = self._ended_ms
         if ended_ms is None or self._clock.monotonic_ms() - ended_ms > self._pause_ms + SHOWN_MS:
             return ""

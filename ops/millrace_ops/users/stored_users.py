@@ -50,7 +50,7 @@ class StoredUsers:
         return {user: users[user] for user in sorted(users) if users[user]}
 
     def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
-        """Gives a user a password for these mechanisms; raises a SecurityError where that is not possible."""
+        """Gives a user a password for these mechanisms; raises a SecurityError for a refused name or iterations."""
         upsertions = []
         for mechanism in mechanisms:
             salt = new_salt()

@@ -120,7 +120,7 @@ Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Undeclared(StrEnum):
-    """What the component does with topics that no declaration names: ignore, only observe, or load as raw records."""
+    """The choices for topics that no declaration names: ignore, only observe, or load them as raw records."""
 
     IGNORE = "ignore"
     OBSERVE = "observe"

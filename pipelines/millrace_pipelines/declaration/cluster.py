@@ -47,7 +47,7 @@ WEBHOOK = "MILLRACE_WEBHOOK"
 
 
 class Environment(NamedTuple):
-    """What environment variables say beside the declarations.
+    """The settings that environment variables add to the declarations.
 
     Attributes:
         schema_dir: The folder of schemas TOPIC.json, for topics whose declaration names none; "" for none.
@@ -61,19 +61,19 @@ class Environment(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the component's state file keeps: the topics that the cluster had, and the environment, at the last look."""
+    """The content of the component's state file: topics of the cluster, and the environment, as last looked at."""
 
     topics: frozenset[str] = frozenset()
     environment: Environment = Environment()
 
 
 def environment_of(variables: Mapping[str, str]) -> Environment:
-    """Returns what the given environment variables say beside the declarations."""
+    """Returns the settings that the given environment variables add to the declarations."""
     return Environment(variables.get(SCHEMA_DIR, ""), bool(variables.get(ZOOKEEPER)), bool(variables.get(WEBHOOK)))
 
 
 def topics_there(cluster: Cluster) -> frozenset[str]:
-    """Returns the names of a cluster's topics; raises the errors of `millrace.client`."""
+    """Returns the names of a cluster's topics without internal ones; raises ClientError."""
     return frozenset(cluster.metadata(None).topics.keys() - INTERNAL_TOPICS)
 
 
@@ -134,7 +134,7 @@ def asset_keys(cluster: str, topic: str, *, with_checksum: bool = False) -> Asse
 
 
 def step_key(key: dg.AssetKey) -> dg.AssetKey:
-    """Returns an asset key without `.` or `-` in its last part, which still differs from that of every other topic."""
+    """Returns an asset key whose last part is an identifier, as steps need it, unlike that of every other topic."""
     return dg.AssetKey([*key.path[:-1], _identifier(key.path[-1])])
 
 
@@ -211,7 +211,7 @@ class DeclaredCluster:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The Dagster tag that ties a job without assets to this cluster.
+        """Returns the Dagster tag that ties a job without assets to this cluster.
 
         The job's name would not do: the name of another cluster's job may begin with this cluster's name, too.
         """
@@ -219,7 +219,7 @@ class DeclaredCluster:
 
     @property
     def loaded(self) -> tuple[DeclaredTable, ...]:
-        """The topics that become tables."""
+        """Returns the topics that become tables."""
         return tuple(table for table in self.tables if table.location is not None)
 
 

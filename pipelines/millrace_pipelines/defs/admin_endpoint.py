@@ -19,7 +19,7 @@ OfPartition = TypeVar("OfPartition")
 
 
 class MaintenanceRefusedError(PlatformError):
-    """A broker refused a maintenance request as such, so that sending the same request again is of no use."""
+    """A broker refused a maintenance request, and would refuse the same request again."""
 
 
 class RewrittenSegment(TypedDict):
@@ -48,7 +48,7 @@ class DamagedRange(TypedDict):
 
 
 class RetentionOfPartition(TypedDict):
-    """What retention deleted, or in a dry run would delete, of one partition."""
+    """The segments of one partition that retention deleted, or in a dry run would delete."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class RetentionOfPartition(TypedDict):
 
 
 class CompactionOfPartition(TypedDict):
-    """What compaction did to one partition; `error` says why it stopped there, "" where it did not."""
+    """The result of compacting one partition; `error` says why it stopped there, "" where it did not."""
 
     topic: str
     partition: int
@@ -71,7 +71,7 @@ class CompactionOfPartition(TypedDict):
 
 
 class VerifiedPartition(TypedDict):
-    """What the verification of one partition's log read and found."""
+    """The result of verifying one partition's log: what was read, and the damaged ranges."""
 
     topic: str
     partition: int
@@ -110,7 +110,7 @@ class AdminEndpoint(NamedTuple):
         return cast("Report[RetentionOfPartition]", self._maintain("retention", topics, dry_run=dry_run))
 
     def compact(self, topics: list[str], *, dry_run: bool, only_due: bool) -> Report[CompactionOfPartition]:
-        """Has the broker compact logs, with `only_due` only those that are due, and returns what it did."""
+        """Has the broker compact logs, with `only_due` only those whose settings ask for it; returns what it did."""
         return cast(
             "Report[CompactionOfPartition]", self._maintain("compaction", topics, dry_run=dry_run, only_due=only_due)
         )

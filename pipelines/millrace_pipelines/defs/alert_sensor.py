@@ -91,7 +91,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """What an alert reports of a failed run or of a check; a field that does not apply to it is None."""
+    """A failed run or a check as an alert reports it; a field that does not apply to it is None."""
 
     kind: Kind
     severity: Severity
@@ -113,7 +113,7 @@ Event: TypeAlias = Evaluation | FailedRun
 
 
 class Seen(NamedTuple):
-    """Which events were reported so far, as the sensor's cursor keeps it.
+    """The events that were reported so far, as the sensor's cursor keeps them.
 
     Attributes:
         position: The number of the last event that was looked at.

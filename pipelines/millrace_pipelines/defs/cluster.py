@@ -118,7 +118,7 @@ def groups_check(cluster: str) -> dg.AssetChecksDefinition:
         description="Each partition that a group in ZooKeeper consumes has one owner, which is a live member.",
     )
     def one_live_owner(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        """Looks at all groups, several times where a partition has no live owner."""
+        """Fails unless one live member owns each partition of each group; looks again, as groups may rebalance."""
         groups: ConsumerGroupResource = getattr(context.resources, groups_resource(cluster))
         with failures_in_words():
             return ownership_result(*examine(lambda: read_groups(groups.zookeeper), lambda: time.sleep(PAUSE_S)))

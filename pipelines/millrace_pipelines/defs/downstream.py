@@ -150,7 +150,7 @@ def micro_batch_asset(
         description=description or job.process.__doc__,
     )
     def up_to_date(context: dg.AssetExecutionContext, config: MicroBatchConfig) -> dg.MaterializeResult[None]:
-        """Processes the topic up to where it ends when the run begins."""
+        """Processes the records that the job's topic has when the run begins, and that the output lacks."""
         consumer_groups: ConsumerGroupResource = getattr(context.resources, groups_resource(cluster))
 
         def follow(number: int, line: Line) -> None:

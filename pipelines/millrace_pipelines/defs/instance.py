@@ -35,7 +35,7 @@ def remove_tick_logs(instance: dg.DagsterInstance, now_ms: int) -> int:
 
 
 class PruningConfig(dg.Config):
-    """How many finished runs a pruning keeps."""
+    """The configuration of a pruning: how many finished runs it keeps."""
 
     keep_runs: int = Field(default=KEPT_RUNS, ge=1, description="How many of the newest finished runs stay.")
     dry_run: bool = Field(default=False, description="Only say how many runs would be removed.")

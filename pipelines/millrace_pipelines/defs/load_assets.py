@@ -89,7 +89,7 @@ def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str)
 def noting_attempts(
     context: Context, directory: str, jobs: Sequence[LoadJob], outcomes: Iterable[tuple[str, Outcome]]
 ) -> Iterator[tuple[str, Outcome]]:
-    """Passes the outcomes on, and counts each in its table's metrics file; a failed write is only a warning."""
+    """Yields the given outcomes, and counts each in its table's metrics file; a failed write is only a warning."""
     by_key = {job.key: job.options for job in jobs}
     for key, outcome in outcomes:
         options = by_key[key]

@@ -54,7 +54,7 @@ CHECKED_AT_ONCE = 20  # tables; their checks read their newest files, and a tick
 
 
 def load_selection(tables: list[DeclaredTable]) -> dg.AssetSelection:
-    """Returns the loads of tables, and the checks that each load is followed by."""
+    """Returns Dagster's selection of the loads of tables, and of the checks that follow each load."""
     loads = dg.AssetSelection.assets(*(table.keys.table for table in tables)).without_checks()
     return loads | checks_of(tables, *AFTER_EACH_LOAD)
 
@@ -193,7 +193,7 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
 
 
 class Tables(NamedTuple):
-    """What one look found, by topic: offsets, ledgers, and lags, without those of topics that can't be looked at."""
+    """Offsets, ledgers (the offsets that tables hold) and lags by topic, without topics that can't be read."""
 
     look: Look
     ledgers: Mapping[str, TableLedger]

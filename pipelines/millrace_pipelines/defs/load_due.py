@@ -40,7 +40,7 @@ TableLedger: TypeAlias = Ledger | WarehouseError | None
 
 
 class LagStatus(NamedTuple):
-    """How far a table is behind its topic, and whether a load is due.
+    """The lag of a table, and whether a load is due.
 
     `lag` is the number of offsets that a load would read now, None where it can't be told; `is_due` says whether a load
     has something to load, or to report: a topic that was created again, a log that was cut, a damaged table.
@@ -78,7 +78,7 @@ class LoadDecision(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The number of topics by decision: "12 topics: 9 up to date, 3 with a load that waits or runs"."""
+        """Returns the number of topics by decision: "12 topics: 9 up to date, 3 with a load that waits or runs"."""
         parts = {
             "requested": self.requested,
             "up to date": self.up_to_date,
@@ -131,7 +131,7 @@ class LedgerReader:
         self._kept: dict[str, _Kept] = {}
 
     def read(self, location: str) -> TableLedger:
-        """Returns a table's newest ledger; None where there is no table, the error where it can't be read."""
+        """Returns a table's newest ledger, None without a table, or the WarehouseError by which it can't be read."""
         try:
             return self._newest(location)
         except TableNotFoundError:
@@ -148,14 +148,14 @@ class LedgerReader:
 
 
 class LagReport(NamedTuple):
-    """Lags in offsets by topic: those that this look reports, and those above zero, for the next look to compare."""
+    """Lags in offsets by topic: those to report now, and those above zero, for the next tick to compare."""
 
     observed: dict[str, int]
     seen: dict[str, int]
 
 
 def lag_report(seen: Mapping[str, int], lags: Mapping[str, int | None]) -> LagReport:
-    """Returns the lags to report: those above zero now or at the last look. An unknown lag (None) stays as it was."""
+    """Returns the lags to report: those above zero now or at the last tick. An unknown lag (None) stays as it was."""
     told = {name: lag for name, lag in lags.items() if lag is not None}
     unknown = {name: seen[name] for name, lag in lags.items() if lag is None and name in seen}
     return LagReport(
@@ -165,7 +165,7 @@ def lag_report(seen: Mapping[str, int], lags: Mapping[str, int | None]) -> LagRe
 
 
 def lag_summary(lags: Mapping[str, int | None]) -> str:
-    """Returns what a look found, in one line: "12 tables, 2 behind"."""
+    """Returns the numbers of tables, and of those that lag, in one line: "12 tables, 2 behind"."""
     behind = sum(1 for lag in lags.values() if lag)
     unknown = sum(1 for lag in lags.values() if lag is None)
     said = f"{counted(len(lags), 'table')}, {behind or 'none'} behind"
@@ -181,7 +181,7 @@ def lags_of(cursor: str | None) -> dict[str, int]:
 def noting_failures(
     context: dg.AssetExecutionContext, outcomes: Iterable[tuple[str, Outcome]]
 ) -> Iterator[tuple[str, Outcome]]:
-    """Passes the outcomes on, then writes the asset keys of the failed tables into the run's tag FAILED_TABLES."""
+    """Yields the given outcomes, then writes the asset keys of the failed tables into the run's tag FAILED_TABLES."""
     failed: list[str] = []
     for key, outcome in outcomes:
         if isinstance(outcome, Failed):

@@ -69,7 +69,7 @@ class MessageFile(dg.PipesMessageReader):
 
     @property
     def expected_writer_count(self) -> int:
-        """One: the number of writers that Pipes expects; the base class's property would warn at each use."""
+        """Returns 1, the number of writers that Pipes expects; the base class's property would warn at each use."""
         return 1
 
     def no_messages_debug_text(self) -> str:
@@ -181,7 +181,7 @@ def _pipes(context: Context, reader: MessageFile, extras: Mapping[str, object]) 
 
 @contextmanager
 def _started(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts the child in its own process group, killed at the end; on an error the child may first stop by itself."""
+    """Yields the child, started in a process group that is killed at the end; after an error it gets time to stop."""
     process = start_with_lifeline(COMMAND, environment={**os.environ, **environment})
     try:
         yield process

@@ -91,7 +91,7 @@ def report_table(partitions: Sequence[Mapping[str, object]]) -> dg.TableMetadata
 
 
 def label(field: str) -> str:
-    """Returns a field's name as it is shown to people."""
+    """Returns the name of a report's field for people, with spaces for underscores."""
     return field.replace("_", " ")
 
 
@@ -129,7 +129,7 @@ def _result(
 ) -> dg.MaterializeResult[None] | dg.AssetObservation:
     """Returns a materialization of what the broker did, or with `outcome` None, for a dry run, an observation.
 
-    `size` names the field of a partition's report by which partitions are ordered.
+    `figures` are totals for the metadata; `size` names the field of a partition by which partitions are ordered.
     """
     metadata: Metadata = {**figures, "seconds": report["seconds"], **partition_metadata(report["partitions"], size)}
     if outcome is None:

@@ -54,7 +54,7 @@ DRY_RUN = Field(default=False, description="Report what would be done, and chang
 
 
 class KeyFormat(Enum):
-    """How the bytes of a key are written; a run configuration has a member's name, not its value."""
+    """The form in which a key's bytes are written; a run configuration has a member's name, not its value."""
 
     text = "text"
     hex = "hex"

@@ -76,7 +76,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         )
 
     def table_dir(self, location: str) -> str:
-        """Returns the folder of a table: of one below the warehouse, or its own whole path, which may be s3://…."""
+        """Returns the path of a table: `location` below the warehouse, or itself where it is absolute or s3://…."""
         if "://" in location or os.path.isabs(location):
             return location
         return f"{self.warehouse_dir.rstrip('/')}/{location}"
@@ -96,16 +96,16 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
 
 def named_by_environment(resource: object, variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns, for each empty field of a resource, the value of its variable; "" where that is not set."""
+    """Returns, for each empty field of a resource, the value of its environment variable; "" where that is not set."""
     return {field: os.environ.get(name, "") for field, name in variables.items() if not getattr(resource, field)}
 
 
 class HasResources(Protocol):
-    """The context of a step, a check or a tick."""
+    """The context that Dagster gives a step, a check or a tick, as far as resources are read from it."""
 
     @property
     def resources(self) -> object:
-        """The resources that the definition requires, by name."""
+        """Returns the resources that the definition requires, by name."""
         ...
 
 

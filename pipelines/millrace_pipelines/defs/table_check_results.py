@@ -71,7 +71,7 @@ def number(value: int) -> dg.IntMetadataValue:
 
 
 def load_completeness(audited: LoadAudit) -> dg.AssetCheckResult:
-    """Returns the result of the audit of the newest load."""
+    """Returns the result of the check that audits the newest load; failed where there is any finding."""
     metadata: dict[str, dg.MetadataValue] = {
         "offsets": number(audited.offsets),
         "rows": number(audited.rows),
@@ -90,7 +90,7 @@ def load_completeness(audited: LoadAudit) -> dg.AssetCheckResult:
 
 
 def completeness(findings: Sequence[str]) -> dg.AssetCheckResult:
-    """Returns the result of the audit of a whole table."""
+    """Returns the result of the check that audits a whole table; failed where there is any finding."""
     return check_result(
         Check.COMPLETENESS,
         passed=not findings,
@@ -122,7 +122,7 @@ def _found(findings: Sequence[str]) -> str:
 
 
 def stored_files(stored: Stored) -> dg.AssetCheckResult:
-    """Returns the result of the deep audit of some of a table's files."""
+    """Returns the result of the check that reads some of a table's files; failed where bytes are damaged."""
     return check_result(
         Check.STORED_FILES,
         passed=not stored.findings,
@@ -152,7 +152,7 @@ class Skipped(NamedTuple):
 
 
 def read_skipped(location: str, fs: FileSystem) -> Skipped:
-    """Counts what the table of skipped ranges beside a table has; raises WarehouseError where it can't be read."""
+    """Counts the ranges and offsets in the table of skipped ranges; raises WarehouseError where it can't be read."""
     table = load_if_there(skipped_location(location), fs)
     if table is None:
         return Skipped()
@@ -233,7 +233,7 @@ NEWEST_RECORD = "max.timestamp"
 
 
 class Newest(NamedTuple):
-    """When the newest load committed and when the newest record was made, in ms since 1970; None where unknown."""
+    """The times of the newest load's commit and of the newest record, in ms since 1970; None where unknown."""
 
     load_ms: int | None
     record_ms: int | None
@@ -303,7 +303,7 @@ def lag(by_partition: Mapping[int, int] | None, *, max_lag: int | None = None) -
 
 
 class Drift(NamedTuple):
-    """How a table differs from its declared schema.
+    """The differences between a table and its declared schema.
 
     Attributes:
         added: The columns that the next load adds.

@@ -55,7 +55,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTable:
-    """What the checks of a table need to know of it.
+    """A table as its checks need it: where it lies, where its topic is, and what is declared of it.
 
     Attributes:
         location: The table's location.
@@ -193,7 +193,7 @@ def check_evaluations(
     checks: Iterable[Check],
     target: AssetCheckEvaluationTargetMaterializationData | None = None,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Runs the given checks of a table and yields their results as Dagster events; raises what `evaluate` raises.
+    """Runs the given checks of a table and yields the results as Dagster events; raises ClientError or RegistryError.
 
     `target` is the materialization that they refer to; None for that of the same run.
     """
@@ -211,7 +211,7 @@ def check_evaluations(
 
 
 def checked_table(table: DeclaredTable, millrace: MillraceResource) -> CheckedTable:
-    """Returns what the checks of a declared table need to know of it."""
+    """Returns a declared table as its checks need it."""
     return CheckedTable(
         location=millrace.table_dir(table.location or table.topic),
         bootstrap=millrace.bootstrap,

@@ -57,7 +57,7 @@ class TableAsset(NamedTuple):
 
 
 class InstanceRuns:
-    """What a Dagster instance knows of runs, and of the commits that materializations have reported."""
+    """Asks a Dagster instance for runs, and for the commits that materializations have reported."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -87,7 +87,7 @@ class InstanceRuns:
 
 
 class Look(NamedTuple):
-    """The result of one look: events to report, positions for the next look, and errors by unreadable table."""
+    """The result of looking at tables: events to report, positions for the next tick, errors by unreadable table."""
 
     events: list[dg.AssetMaterialization]
     positions: dict[str, Position]

@@ -243,7 +243,7 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
 def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
     """Returns the metadata of the commit that made a version, followed by that of the table as it is now.
 
-    Dagster keeps the order. Raises what `table_metadata` raises.
+    Dagster keeps the order. Raises WarehouseError where the log of the table or of its dead letters can't be read.
     """
     table = Table.load(location, fs)
     commit = read_commit(table, version)

@@ -64,7 +64,7 @@ def create_missing(cluster: Cluster, tables: Iterable[DeclaredTable], there: Ite
 
 
 def differences(cluster: Cluster, table: DeclaredTable) -> list[Difference]:
-    """Returns settings, and the number of partitions, that are not as declared; raises errors of `millrace.client`."""
+    """Returns settings, and the number of partitions, that are not as declared; raises ClientError or TopicError."""
     found: list[Difference] = []
     wanted = table.declared.partitions
     partitions = len(cluster.metadata([table.topic]).topic(table.topic).partitions)
@@ -92,7 +92,7 @@ def _listed(value: str) -> list[str]:
 
 
 def says(differing: list[Difference], settings: Mapping[str, str]) -> str:
-    """Returns the result of comparing a topic with its declaration, in a sentence."""
+    """Returns a sentence on how a topic differs from its declaration, or that it does not."""
     if differing:
         parts = "; ".join(
             f"{one.setting} is {one.there or 'unknown to the cluster'}, declared {one.declared}" for one in differing

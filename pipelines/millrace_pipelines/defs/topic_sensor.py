@@ -63,12 +63,12 @@ class TopicOffsets:
 
     @property
     def records(self) -> int:
-        """The number of readable offsets in all partitions."""
+        """Returns the number of readable offsets in all partitions."""
         return self.lag({})
 
     @property
     def version(self) -> str:
-        """A text that changes when a record is appended, and when the topic is deleted and created again."""
+        """Returns a text that changes when a record is appended, and when the topic is deleted and created again."""
         return f"{self.topic_id}/{sum(log.log_end for log in self.partitions.values())}"
 
     def lag(self, next_offsets: Mapping[int, int]) -> int:
@@ -92,7 +92,7 @@ class TopicOffsets:
         )
 
     def table(self) -> dg.TableMetadataValue:
-        """Shows the offsets as a table of the UI."""
+        """Returns the offsets as a table of Dagster's UI."""
         columns = ("partition", "log start offset", "end offset", "records")
         rows = [
             (partition, log.start_offset, log.end_offset, log.end_offset - log.start_offset)
@@ -105,7 +105,7 @@ class TopicOffsets:
 
 
 class Look(NamedTuple):
-    """What one look found, by topic: the offsets, or the sentence that says why they can't be read."""
+    """The topics as they were read once: by topic, the offsets, or the sentence that says why they can't be read."""
 
     topics: Mapping[str, TopicOffsets]
     failed: Mapping[str, str]
@@ -143,7 +143,7 @@ def _topic_offsets(topic: TopicMetadata, logs: Mapping[tuple[str, int], LogOffse
 
 
 class Seen(NamedTuple):
-    """What the cursor keeps: a hash of each topic's `version`, and known topics that the last look did not find."""
+    """The content of the sensor's cursor: a hash of each topic's `version`, and topics that the last look missed."""
 
     digests: Mapping[str, str]
     missing: frozenset[str]
@@ -159,7 +159,7 @@ class TopicChanges(NamedTuple):
 
 
 def topic_changes(seen: Seen, look: Look, known: Iterable[str]) -> TopicChanges:
-    """Compares a look with the cursor, and returns the changes; `known` are the topics in the component's state."""
+    """Compares the topics as read now with the cursor's; returns the changes. `known` are those in the state file."""
     known = set(known)
     missing = known - (look.topics.keys() | look.failed.keys()) | known & INTERNAL_TOPICS
     gone = missing & seen.missing
@@ -319,25 +319,25 @@ def _told(context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrac
 
 
 def created(creation: Creation) -> str:
-    """Returns which topics a tick created, as the end of its summary; nothing where there were none to create."""
+    """Returns which topics a tick created, as the end of its summary; "" for none."""
     parts = [f"created {', '.join(creation.created)}"] if creation.created else []
     parts += [f"{', '.join(creation.refused)} refused, as the log of this tick says"] if creation.refused else []
     return "".join(f"; {part}" for part in parts)
 
 
 def log_failed(context: dg.SensorEvaluationContext, look: Look) -> None:
-    """Writes each topic that a look leaves out to the log of the tick, with the reason."""
+    """Writes each topic that could not be read to the log of the tick, with the reason."""
     for name, reason in look.failed.items():
         context.log.warning("topic %s is left out: %s", name, reason)
 
 
 def left_out(look: Look) -> str:
-    """Returns how many topics a look leaves out, as the end of a tick's summary; nothing where it has all."""
+    """Returns how many topics could not be read, as the end of a tick's summary; "" where all could."""
     return f", {len(look.failed)} left out, as the log of this tick says" if look.failed else ""
 
 
 def summary(look: Look, changes: TopicChanges) -> str:
-    """Returns what a tick found, in one line: "12 topics, none moved"."""
+    """Returns the numbers of topics and of changed ones, in one line: "12 topics, none moved"."""
     missing = len(changes.seen.missing)
     parts = [
         counted(len(look.topics) + len(look.failed), "topic"),

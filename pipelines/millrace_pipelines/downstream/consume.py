@@ -122,7 +122,7 @@ def _first_answer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Where a run finds the cluster and the output, and how long it may take.
+    """The addresses of the cluster and the output for a run, and how long it may take.
 
     Attributes:
         zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]`, where the group's members meet.
@@ -145,7 +145,7 @@ class RunOptions:
     client_config: str | None = None
 
     def source(self, job: MicroBatchJob) -> TopicSource:
-        """Returns how the job's topic is read."""
+        """Returns the job's topic with the cluster, isolation and security with which it is read."""
         return TopicSource(self.bootstrap, job.topic, job.isolation, SecuritySource(self.client_config))
 
 
@@ -196,7 +196,10 @@ def consume(
 
 @again_when_stale
 def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Clock) -> tuple[Output, dict[int, int]]:
-    """Returns the output, prepared for all partitions, and the topic's ends; raises what `consume` raises."""
+    """Returns the output, prepared for all partitions, and the topic's end offsets by partition.
+
+    Raises JobError, OffsetsLostError, LogTruncatedError, TopicRecreatedError or ClientError, as `consume` does.
+    """
     source = options.source(job)
     description = describe_topic(source)
     log = log_offsets(source, description.partitions)
@@ -272,7 +275,7 @@ class _Worker:
         return {one: offsets.get(one, 0) for one, target in self.targets.items() if offsets.get(one, 0) < target}
 
     def _pass_over_markers(self, connector: ConsumerConnector, missing: Mapping[int, int]) -> dict[int, int]:
-        """Advances owned partitions past a rest that has no records, such as markers; returns what is missing."""
+        """Advances owned partitions past an end without records (markers); returns next offsets as `_missing` does."""
         owned = {partition.number for partition in connector.owned_partitions()}
         topic, targets, accept = self.job.topic, self.targets, self.options.accept_lost_offsets
         ranges = [
@@ -311,7 +314,7 @@ class _Worker:
 
 
 def _follow(connector: ConsumerConnector) -> None:
-    """Commits the group's offsets for tools to show; an error is only logged, since no job reads them."""
+    """Commits the group's offsets, which only tools read; an error is logged and not raised, since jobs need none."""
     try:
         connector.commit_offsets()
     except MillraceError as error:

@@ -41,11 +41,11 @@ class JobError(WarehouseError):
 
 
 class WorkersFailedError(WarehouseError, retriable=True):
-    """Workers ended before the output had what it was to have; another run goes on from the output's offsets."""
+    """Workers ended before the output had reached the topic's end; another run goes on from the output's offsets."""
 
 
 class Form(StrEnum):
-    """What `process` returns: the whole new state of a partition, or rows that are appended."""
+    """The meaning of the rows that `process` returns: the whole new state of a partition, or rows that are appended."""
 
     STATE = "state"
     APPEND = "append"
@@ -79,7 +79,7 @@ class MicroBatchJob:
 
     @property
     def reference(self) -> str:
-        """`MODULE:ATTRIBUTE`, by which another process finds the job."""
+        """Returns `MODULE:ATTRIBUTE`, by which another process finds the job."""
         return f"{self.process.__module__}:{self.process.__qualname__}"
 
     def rows_of(self, partition: int, before: pa.Table, messages: Sequence[Message]) -> pa.Table:
@@ -186,7 +186,7 @@ class Pending:
 
     @property
     def messages(self) -> Mapping[int, list[Message]]:
-        """The records of the batch by partition, in the order of their offsets."""
+        """Returns the records of the batch by partition, in the order of their offsets."""
         return self._messages
 
     def _drop(self, partition: int) -> None:

@@ -164,7 +164,7 @@ class Output:
         return Committed(rewrite(self.location, self._fs, make, self._access), ranges)
 
     def pass_over(self, ranges: Iterable[ProcessedRange]) -> None:
-        """Commits the ends of ranges without a record as processed; does nothing where there are none.
+        """Commits ranges that have no record as processed; does nothing where `ranges` is empty.
 
         Raises StaleLedgerError where another process moves one of these offsets first.
         """

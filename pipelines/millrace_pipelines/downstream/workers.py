@@ -36,7 +36,7 @@ GRACE_S = 60.0
 
 
 class Assignment(TypedDict):
-    """What a worker process is told, as JSON; `options` are the fields of `RunOptions`."""
+    """The JSON with which a worker process starts; `options` are the fields of `RunOptions`."""
 
     job: str
     options: dict[str, Any]
@@ -102,7 +102,7 @@ def run_workers(
     Raises:
         JobError: A worker failed in a way that no repetition mends, and the output lacks records.
         WorkersFailedError: All workers ended otherwise, and the output lacks records.
-        MillraceError: The topic or the output can't be read; as `consume`.
+        MillraceError: The topic or the output can't be read.
     """
     began_ms = clock.monotonic_ms()
     output, targets = prepare(job, options, fs, clock)
@@ -182,7 +182,7 @@ class _Team:
             deadline.cancel()
 
     def _hear(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Takes in the lines that workers report, until the last worker has ended."""
+        """Reads the lines of JSON that workers report, until the last worker has ended."""
         left, ended = len(processes), set[int]()
         while left:
             number, line = self._said.get()

@@ -87,7 +87,7 @@ def outcome_of(job: Job, session: SharedSession, listener: PipesListener, tracin
 
 
 def do(job: Job, session: SharedSession, listener: LoadListener, tracing: Tracing | None = None) -> Report:
-    """Runs a load or a reload and returns its report; raises what `load_topic` and `reload_topic` raise."""
+    """Runs a load or a reload and returns its report; raises WarehouseError, TopicError, ClientError or SetupError."""
     if isinstance(job, LoadJob):
         return load_topic(job.options, spark=session, listener=listener, tracing=tracing)
     return reload_topic(job.options, job.selection, spark=session, listener=listener)

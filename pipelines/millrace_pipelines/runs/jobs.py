@@ -38,7 +38,7 @@ PROCESS_ENDED = "ProcessEnded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Why a job failed.
+    """The failure of a job.
 
     Attributes:
         sentence: What is wrong, and how to go on.
@@ -108,9 +108,9 @@ class ReloadJob:
     """A reload: it reads a part of the topic again, and replaces the rows that the table has of it.
 
     Attributes:
-        key: As for a load.
-        options: As for a load.
-        selection: Which part; `until_table_begins` makes it a backfill.
+        key: Names the job among those of its run.
+        options: Which topic and table; `master` and `spark_settings` have no effect.
+        selection: Which part of the topic; `until_table_begins` makes it a backfill.
     """
 
     key: str
@@ -139,7 +139,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What the child process says of a job: it has ended with a `report` or has `failed`; with neither, it begins."""
+    """A message of the child on a job: it has ended with a `report` or has `failed`; with neither, it begins."""
 
     key: str
     report: Mapping[str, object] | None = None

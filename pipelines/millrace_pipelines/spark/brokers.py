@@ -106,7 +106,7 @@ class Brokers:
         }
 
     def newest_log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-        """Returns what `log_offsets` returns, by the newest leaders that any broker knows; `epoch_end` asks these, too.
+        """Returns where logs start and end at the newest leaders that any broker knows; `epoch_end` asks these then.
 
         A broker that the others can't reach may take itself for a leader that it is no longer. Raises ClientError where
         one of the brokers can't answer, as it could know of a newer leader.
@@ -131,7 +131,7 @@ class Brokers:
         return is_compacted(self._connected(), topic)
 
     def serves(self, topic: str, partition: int, from_offset: int, until_offset: int) -> bool:
-        """Returns whether the broker has batches, or fails to read, where a reader found no records."""
+        """Returns whether the leader has batches, or fails to read, at offsets where a reader found no records."""
         return serves(self._connected(), topic, partition, Interval(from_offset, until_offset))
 
     def check_gap(self, topic: str, partition: int, gap: Interval) -> None:
@@ -141,7 +141,7 @@ class Brokers:
         self._absent.check(topic, partition, gap)
 
     def damaged_batches(self, topic: str, partition: int, rules: Rules) -> DamagedBatches:
-        """Returns the reader that goes on behind batches of a partition which can't be read."""
+        """Returns a reader that finds the damaged batches of a partition, by `rules`, and goes on behind them."""
 
         def fetch(offset: int, max_bytes: int | None) -> FetchedData:
             limit = FETCH_MAX_BYTES if max_bytes is None else max_bytes
@@ -225,7 +225,7 @@ def log_offsets(source: TopicSource, partitions: Iterable[int]) -> dict[int, Log
 
 
 def check_ends(source: TopicSource, log: Mapping[int, LogOffsets], reached: Mapping[int, int]) -> dict[int, LogOffsets]:
-    """Returns the offsets in `log`, asked for again at the newest leader where a log ends below what was read of it.
+    """Returns the offsets in `log`; for logs that end below what was read of them, as their newest leaders say.
 
     Args:
         source: The topic.

@@ -4,14 +4,14 @@ from enum import StrEnum
 
 
 class Isolation(StrEnum):
-    """Whether a read leaves out records of open and aborted transactions (READ_COMMITTED), or takes all."""
+    """The isolation of a read: records of open and aborted transactions are left out (READ_COMMITTED), or not."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class Reader(StrEnum):
-    """What fetches and decodes records: Millrace's own client in the task, or Spark's Kafka connector in the JVM."""
+    """The client that fetches and decodes records: Millrace's own in the task, or Spark's Kafka connector in a JVM."""
 
     MILLRACE = "millrace"
     SPARK_KAFKA = "spark-kafka"

@@ -28,7 +28,7 @@ class Accept(StrEnum):
 
     @property
     def flag(self) -> str:
-        """The option as the command line and the messages of errors spell it: `--accept-lost-offsets`."""
+        """Returns the option as the command line and the messages of errors spell it: `--accept-lost-offsets`."""
         return "--" + self.replace("_", "-")
 
 

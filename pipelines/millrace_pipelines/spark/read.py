@@ -66,7 +66,10 @@ def read_range(source: TopicSource, partition: int, from_offset: int, until_offs
 def read_answers(
     source: TopicSource, partition: int, interval: Interval
 ) -> Iterator[tuple[Interval, Iterator[ReadBlock]]]:
-    """Yields, for each fetch response, the part of the interval that it has, and its blocks; raises as `read_range`."""
+    """Yields, for each fetch response, the part of the interval that it has, and its blocks of records.
+
+    Raises OffsetOutOfRangeError, WarehouseError or RecordError, as `read_range` does.
+    """
     position = interval.from_offset
     for fetched in _one_ahead(_fetch_range(source, partition, *interval)):
         wanted = Interval(position, min(fetched.extent.next_offset, interval.until_offset))
@@ -87,7 +90,7 @@ def _named_blocks(source: TopicSource, partition: int, fetched: _Fetched, wanted
 
 
 def _blocks(fetched: _Fetched, wanted: Interval) -> Iterator[ReadBlock]:
-    """Yields a fetch response's records, and at last a block of its counts and gaps alone."""
+    """Yields blocks of a fetch response's records, then a block without records, which has its counts and gaps."""
     others, there = PassedOver(), list[Intervals]()
     for records in decode_to_arrow(
         fetched.data.records,
@@ -139,7 +142,10 @@ def _fetch_range(
 
 
 def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset: int, *, goes_on: bool) -> Extent:
-    """Returns the end of a fetch response; an empty one ends at `until_offset`, where the log goes on beyond that."""
+    """Returns the end of a fetch response; an empty one ends at `until_offset` if the log does not end before.
+
+    Raises WarehouseError where it does. `goes_on` says whether an earlier response ended where this one begins.
+    """
     position = data.asked_offset
     with _named(source, partition, position):
         found = extent(data.records, position, goes_on=goes_on)
@@ -163,7 +169,7 @@ def _one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
 
 
 def read_range_on(source: TopicSource, partition: int, from_offset: int, until_offset: int) -> Iterator[ReadBlock]:
-    """Yields what `read_range` yields, and goes on behind damaged batches, for each of which it yields a block.
+    """Yields blocks of records as `read_range` does; damaged batches give a block with only `damage`, and are passed.
 
     Raises:
         CorruptRecordError: Damage that casts doubt on records which were yielded before it.
@@ -200,7 +206,7 @@ def _gaps(absent: Iterable[Intervals]) -> Iterator[Interval]:
 def _parts(
     brokers: Brokers, topic: str, partition: int, interval: Interval, error: MillraceError, *, goes_on: bool
 ) -> Iterator[tuple[int, list[ReadBlock]]]:
-    """Yields, for each readable or damaged part of an interval, the offset behind it and its blocks."""
+    """Yields, for each readable or damaged part of an interval, the offset after it and its blocks of records."""
     position = interval.from_offset
     rules = Rules(_decoded, lambda gap: brokers.check_gap(topic, partition, gap))
     for part in brokers.damaged_batches(topic, partition, rules).parts(*interval, error, goes_on=goes_on):

@@ -46,7 +46,7 @@ def local_master(cores: int | None = None) -> str:
 
 
 def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Yields a Spark Connect session; removes the variable that it leaves, which would forbid any other kind."""
+    """Yields a Spark Connect session; removes the variable that it sets, which would forbid sessions of other kinds."""
     builder = SparkSession.builder.appName(name).remote(address)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -151,7 +151,7 @@ class SharedSession:
         self._session: SparkSession | None = None
 
     def get(self) -> SparkSession:
-        """Returns the session; raises what `spark_session` raises where it can't start."""
+        """Returns the session, which it starts at the first call; raises SetupError where it can't start."""
         if self._session is None:
             self._session = self._stack.enter_context(spark_session(self._name, self._master, self._settings))
         return self._session

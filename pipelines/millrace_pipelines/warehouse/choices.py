@@ -22,7 +22,7 @@ from millrace.errors import WarehouseError
 
 
 class Mode(StrEnum):
-    """How rows are loaded: each record becomes a row (append), or replaces the row of its key (upsert)."""
+    """The mode of a table: each record becomes a row (append), or replaces the row of its key (upsert)."""
 
     APPEND = "append"
     UPSERT = "upsert"

@@ -84,7 +84,7 @@ def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = Non
 
 
 def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Returns dead letters with all named columns, where they were read from a file that lacks newer ones."""
+    """Returns dead letters with the columns in `names`; what an older file lacks is null, or the first ledger."""
     found = as_schema(dead_letters, pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names]))
     if LEDGER not in names:
         return found
@@ -172,7 +172,7 @@ def replay_number(table: Table) -> int:
 
 
 def expected_number(number: int) -> dict[str, int | None]:
-    """Returns the transaction version that a commit expects when the last replay had this number."""
+    """Returns, by application id, the version that a commit expects where the last replay had this number."""
     return {REPLAY_APP_ID: number or None}
 
 
@@ -262,7 +262,7 @@ class ReasonCount:
 
     @property
     def waiting(self) -> int:
-        """The number of dead letters that are not replayed."""
+        """Returns the number of dead letters that are not replayed."""
         return self.letters - self.replayed
 
 

@@ -56,7 +56,7 @@ HOUR_MS = 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """What compaction did to one table; `version` is None where there was nothing to compact."""
+    """The result of compacting one table; `version` is None where there was nothing to compact."""
 
     table: str
     files_before: int = 0
@@ -121,7 +121,7 @@ def compact(
 
 
 class _Wave:
-    """One commit of a compaction, of as many bins as there are cores; files that this compaction wrote are left out."""
+    """One commit of a compaction: as many bins (files to join) as there are cores, without files it wrote itself."""
 
     def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str]) -> None:
         self._fs = fs
@@ -131,7 +131,7 @@ class _Wave:
         self.after: list[DataFile] = []
 
     def make(self, table: Table, operation_id: str) -> Rewrite | None:
-        """Writes compacted files for bins of this version; None where there are none."""
+        """Writes a file for each bin of this version's small files; returns None where nothing is to be joined."""
         files = [file for file in current_files(table) if file.name not in self._written]
         bins = plan_compaction(files, self._target_bytes)[: os.cpu_count()]
         if not bins:
@@ -156,7 +156,7 @@ class _Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What a vacuum removed from one table, or would; `running` counts files that it left to running operations."""
+    """The files that a vacuum removed from one table, or would; `running` counts those that it left to operations."""
 
     table: str
     files: tuple[str, ...]
@@ -214,7 +214,7 @@ def vacuum(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePolicy:
-    """From when on a table is compacted, checkpointed and vacuumed.
+    """The bounds from which on a table is compacted, checkpointed and vacuumed.
 
     Attributes:
         target_bytes: The size of compacted files.
@@ -231,7 +231,7 @@ class MaintenancePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceReport:
-    """What maintenance did to one table; None for a step that the table did not need."""
+    """The results of maintaining one table; None for a step that the table did not need."""
 
     table: str
     compaction: CompactionReport | None

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
-    """Returns the access control bindings that a filter matches, sorted. Raises BrokerError for every error code."""
+    """Returns the access control bindings that a filter matches, sorted; raises BrokerError where it is refused."""
     answer = cluster.on_any(asking(DESCRIBE_ACLS.ask(_filter(wanted)), "access control lists"))
     return sorted(
         AclBinding(
@@ -68,9 +68,9 @@ def find_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
 
 
 def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
-    """Creates bindings that don't exist yet.
+    """Adds access control bindings; one that exists already stays as it is.
 
-    Raises BrokerError for the first that is refused: others may be created.
+    Raises BrokerError for the first binding that a broker refuses; other bindings may have been added.
     """
     ask = CREATE_ACLS.ask(
         {
@@ -94,9 +94,9 @@ def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> None:
 
 
 def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
-    """Deletes the bindings that filters find, and returns them, sorted.
+    """Deletes the access control bindings that the filters match, and returns the deleted ones, sorted.
 
-    Raises BrokerError for the first that is refused.
+    Raises BrokerError for the first filter that a broker refuses; what the other filters match may have been deleted.
     """
     ask = DELETE_ACLS.ask({"filters": [_filter(one) for one in wanted]})
     answer = cluster.on_any(lambda connection: connection.request(*ask))
@@ -152,7 +152,7 @@ class Users:
         return self._cluster.on_controller(action)
 
     def set_password(self, user: str, mechanisms: Sequence[str], password: str, iterations: int) -> None:
-        """Gives a user a password for these SCRAM mechanisms; the user's other ones stay. Raises BrokerError."""
+        """Sets a user's password for these SCRAM mechanisms; credentials for other ones stay. Raises BrokerError."""
         salts = [(mechanism, new_salt()) for mechanism in mechanisms]
         ask = ALTER_USER_SCRAM_CREDENTIALS.ask(
             {
@@ -172,7 +172,7 @@ class Users:
         self._cluster.on_controller(asking_for(ask, lambda answer: answer.results[0], f"user {user}"))
 
     def delete(self, user: str, mechanisms: Sequence[str]) -> None:
-        """Removes credentials of a user. Raises BrokerError where one of them is not there; then all stay."""
+        """Removes a user's credentials for these SCRAM mechanisms; if one is missing, none, and raises BrokerError."""
         numbers = [SCRAM_NUMBERS[one] for one in mechanisms]
         ask = ALTER_USER_SCRAM_CREDENTIALS.ask(
             {"deletions": [{"name": user, "mechanism": number} for number in numbers], "upsertions": ()}
@@ -212,7 +212,7 @@ class Quotas:
         ]
 
     def alter(self, entity: Entity, values: Mapping[str, float], unset: Iterable[str] = ()) -> None:
-        """Sets quotas of an entity, and unsets others. Raises InvalidRequestError or BrokerError."""
+        """Sets quotas of an entity to `values`, removes those in `unset`; raises InvalidRequestError, BrokerError."""
         operations = [*((key, value, False) for key, value in values.items()), *((key, 0.0, True) for key in unset)]
         ask = ALTER_CLIENT_QUOTAS.ask(
             {
@@ -232,7 +232,7 @@ BY_BROKER = -1  # the broker's own time is taken
 
 
 class TokenPrincipal(NamedTuple):
-    """A user, in Kafka's form `User:alice`."""
+    """A user to whom a delegation token belongs or who may renew it, as text `User:alice`."""
 
     principal_type: str
     principal_name: str
@@ -268,7 +268,7 @@ class DelegationTokens:
         renewers: Sequence[TokenPrincipal] = (),
         max_lifetime_ms: int = BY_BROKER,
     ) -> TokenInformation:
-        """Creates a token of the owner, by default of this client's own user, and returns it."""
+        """Creates and returns a delegation token of `owner` (None: this client's user), which `renewers` may renew."""
         ask = CREATE_DELEGATION_TOKEN.ask(
             {
                 "renewers": [
@@ -282,17 +282,17 @@ class DelegationTokens:
         return _information(self._cluster.on_any(asking(ask, "delegation token")), renewers)
 
     def renew(self, token_id: str, period_ms: int = BY_BROKER) -> int:
-        """Renews a token for a period from now; returns when it then expires, in milliseconds since the epoch."""
+        """Lets a delegation token be valid for `period_ms` from now; returns its new end, in ms since the epoch."""
         ask = RENEW_DELEGATION_TOKEN.ask({"hmac": self.find(token_id).hmac, "renew_period": period_ms})
         return self._cluster.on_any(asking(ask, f"delegation token {token_id}")).expiry_timestamp
 
     def expire(self, token_id: str, period_ms: int = BY_BROKER) -> int:
-        """Has a token expire after a period, by default at once; returns when, in milliseconds since the epoch."""
+        """Lets a delegation token expire after `period_ms`, by default now; returns when, in ms since the epoch."""
         ask = EXPIRE_DELEGATION_TOKEN.ask({"hmac": self.find(token_id).hmac, "expiry_time_period": period_ms})
         return self._cluster.on_any(asking(ask, f"delegation token {token_id}")).expiry_timestamp
 
     def list(self, owners: Sequence[TokenPrincipal] | None = None) -> list[TokenInformation]:
-        """Returns the tokens of some owners, or of all, that this client's user may see."""
+        """Returns the delegation tokens of these owners, or of all, as far as this client's user may see them."""
         ask = DESCRIBE_DELEGATION_TOKEN.ask(
             {
                 "owners": None
@@ -308,7 +308,10 @@ class DelegationTokens:
         return sorted(found, key=lambda one: (one.issue_ms, one.token_id))
 
     def find(self, token_id: str) -> TokenInformation:
-        """Returns a token; raises DelegationTokenNotFoundError where there is none that this client's user may see."""
+        """Returns a delegation token.
+
+        Raises DelegationTokenNotFoundError where this client's user can see no token with this id.
+        """
         for one in self.list():
             if one.token_id == token_id:
                 return one

@@ -27,15 +27,15 @@ class Admin:
         self._cluster = cluster
 
     def topics(self) -> Mapping[str, TopicMetadata]:
-        """Returns every topic by name."""
+        """Returns the metadata of every topic of the cluster, by topic name."""
         return self._cluster.metadata().topics
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Creates a topic; -1 partitions or replicas means the cluster's default.
+        """Creates a topic; -1 as `partitions` or `replication_factor` means the cluster's default.
 
-        Raises TopicExistsError, or the error of whatever the cluster does not accept.
+        Raises TopicExistsError, or the error for a name, a number or a configuration that the cluster refuses.
         """
         ask = CREATE_TOPICS.ask(
             {
@@ -64,7 +64,7 @@ class Admin:
     def create_partitions(self, name: str, count: int) -> None:
         """Extends a topic to `count` partitions.
 
-        Raises UnknownTopicError; raises InvalidPartitionsError where the topic has as many already.
+        Raises UnknownTopicError; raises InvalidPartitionsError where the topic has that many or more.
         """
         ask = CREATE_PARTITIONS.ask(
             {
@@ -77,7 +77,7 @@ class Admin:
         self._await(name, lambda topic: _is_led(topic) and topic is not None and len(topic.partitions) >= count)
 
     def delete_records(self, name: str, partition: int, before_offset: int = HIGH_WATERMARK) -> int:
-        """Deletes the records of a partition below an offset; returns the log start offset after that."""
+        """Deletes records below an offset, by default all committed ones; returns the partition's log start offset."""
         ask = DELETE_RECORDS.ask(
             {
                 "topics": [

@@ -51,7 +51,7 @@ RETRIABLE_CODES = frozenset(
 
 
 def check(code: int, subject: str, message: str | None = None) -> None:
-    """Raises the error of a code other than 0, with the broker's `message` or the code's sentence after `subject`."""
+    """Raises the error for a `code` other than 0: `subject`, then the broker's `message` or the code's meaning."""
     if code == ErrorCode.NONE:
         return
     kind = TYPED_ERRORS.get(code)
@@ -68,5 +68,5 @@ def is_retriable(error: BaseException) -> bool:
 
 
 def _about(subject: str, text: str) -> str:
-    """Returns `subject: text`, or the text alone where it begins with the subject."""
+    """Returns `SUBJECT: TEXT`, or the text alone where it begins with the subject already."""
     return text if text.startswith(subject) else f"{subject}: {text}"

@@ -58,11 +58,11 @@ ELECTION_CODES = frozenset(
 
 
 class LeaderUnreachableError(BrokerUnreachableError):
-    """A leader, coordinator or controller does not answer; another broker will name its successor."""
+    """A leader, coordinator or controller can't be reached; a retry asks another broker who has taken over."""
 
 
 class JustStartedError(BrokerError):
-    """All brokers that answer have just started, and have not heard of their cluster yet."""
+    """All reachable brokers have just started, and don't have the cluster's metadata yet."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.BROKER_NOT_AVAILABLE, "the brokers have just started and know no cluster yet")
@@ -83,7 +83,7 @@ def retrying(
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether a request should be repeated: the error is retriable, and not that no broker can be reached."""
+    """Returns whether to repeat the request: the error is retriable, and it is not that no broker can be reached."""
     if isinstance(error, BrokerUnreachableError):
         return isinstance(error, LeaderUnreachableError)
     return is_retriable(error)
@@ -95,7 +95,7 @@ def _was_tried_enough(state: RetryCallState) -> bool:
 
 
 def _ends_by_an_election(error: BaseException | None) -> bool:
-    """Returns whether the error lasts only until a new leader, coordinator or controller is elected."""
+    """Returns whether the error is likely to end once a new leader, coordinator or controller is elected."""
     if isinstance(error, BrokerError) and error.broker_code in ELECTION_CODES:
         return True
     return isinstance(error, NotLeaderError | JustStartedError | LeaderUnreachableError | AnswerLostError)
@@ -122,7 +122,7 @@ class Cluster:
     """Sends requests to the brokers of a cluster, over connections that it opens as needed and closes as a context.
 
     Args:
-        bootstrap: `HOST:PORT`, or several with commas between; one that answers is enough.
+        bootstrap: `HOST:PORT,…` of some brokers; it is enough if one of them answers.
         client_id: what the brokers' logs and quotas call this client.
         timeout_s: for a connection, and for an answer; once it has passed, no new attempt is made at a request.
         clock: the machine's unless given.
@@ -156,7 +156,7 @@ class Cluster:
 
     @property
     def timeout_ms(self) -> int:
-        """`timeout_s` in milliseconds, for requests with a field that says how long the broker may take."""
+        """The client's `timeout_s` in milliseconds, for requests that say how long the broker may take."""
         return int(self.timeout_s * 1000)
 
     def close(self) -> None:
@@ -166,18 +166,17 @@ class Cluster:
         self._connections.clear()
 
     def metadata(self, topics: Sequence[str] | None = None, *, create_missing: bool = False) -> ClusterMetadata:
-        """Asks one broker for these topics, or for all. `create_missing` lets it create topics, if it is set up to.
+        """Returns the metadata of these topics, or of all, from one broker.
 
-        Raises BrokerUnreachableError, at once, where none of the known brokers answers; raises JustStartedError where
-        those that answer have just started, and still know nothing after `timeout_s`.
+        With `create_missing` the broker creates missing topics if `auto.create.topics.enable` lets it. Raises
+        BrokerUnreachableError at once if no known broker answers, JustStartedError after `timeout_s`.
         """
         return retrying(self.timeout_s, is_passing)(lambda: self._ask_metadata(topics, create_missing))
 
     def newest_metadata(self, topics: Sequence[str]) -> ClusterMetadata:
-        """Asks all live brokers for these topics, and believes the newest leader epoch of each partition.
+        """Asks all live brokers about these topics; returns each partition by the answer with its highest leader epoch.
 
-        `on_leader` goes to these leaders from then on. Raises BrokerUnreachableError where one of the brokers does not
-        answer.
+        `on_leader` uses these leaders from then on. Raises BrokerUnreachableError where one broker does not answer.
         """
         ask = _ask_for(topics, create_missing=False)
         metadata = newest_of(self.on_each_broker(lambda connection: metadata_of(connection.request(*ask))))
@@ -188,7 +187,7 @@ class Cluster:
         return metadata
 
     def partition_count(self, topic: str, *, create_missing: bool = False) -> int:
-        """Returns how many partitions a topic has, and waits for the topic for a while.
+        """Returns how many partitions a topic has; repeats the request, up to `timeout_s`, after errors that may pass.
 
         Raises UnknownTopicError, BrokerError or BrokerUnreachableError.
         """
@@ -199,10 +198,7 @@ class Cluster:
         return retrying(self.timeout_s, is_passing)(attempt)
 
     def leader_connection(self, topic: str, partition: int) -> Connection:
-        """Returns a connection to the partition's leader.
-
-        Raises UnknownTopicError, BrokerError or BrokerUnreachableError.
-        """
+        """Returns a connection to a leader; raises UnknownTopicError, BrokerError or BrokerUnreachableError."""
         return self.connection_to(self._leader(topic, partition, create_missing=False))
 
     def on_leader(
@@ -214,9 +210,10 @@ class Cluster:
         create_missing: bool = False,
         repeatable: bool = True,
     ) -> Result:
-        """Runs an action on the leader's connection, and repeats it after a retriable error.
+        """Returns what an action returns on the connection of a partition's leader; repeats it after retriable errors.
 
-        An action that is not `repeatable` is not repeated once its answer was lost.
+        With `create_missing` a broker may create the topic. An action that is not `repeatable` is not repeated after
+        AnswerLostError, since the broker may have carried it out.
         """
 
         def attempt() -> Result:
@@ -238,7 +235,7 @@ class Cluster:
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
     def on_controller(self, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action on the controller's connection, and repeats it while the cluster changes controllers."""
+        """Returns what `action` returns for a connection to the controller; tries again where the controller moves."""
 
         def attempt() -> Result:
             metadata = self._ask_metadata([])
@@ -255,7 +252,7 @@ class Cluster:
     def on_coordinator(
         self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
     ) -> Result:
-        """Runs an action on the connection of the coordinator of `key`; repeats both if the coordinator moves.
+        """Returns what `action` returns for a connection to the coordinator of `key`; tries again if it has moved.
 
         `key` is a group id or, as `key_type` says, a transactional id.
         """
@@ -273,7 +270,7 @@ class Cluster:
         return retrying(self.timeout_s, is_passing)(attempt)
 
     def on_each_broker(self, action: Callable[[Connection], Result]) -> list[Result]:
-        """Runs an action on the connection of every live broker."""
+        """Returns, for each live broker, what `action` returns for a connection to that broker."""
 
         def attempt() -> list[Result]:
             return [action(self.connection_to(broker.address)) for broker in self._ask_metadata([]).brokers.values()]
@@ -281,11 +278,14 @@ class Cluster:
         return retrying(self.timeout_s, is_passing)(attempt)
 
     def until_it_passes(self, attempt: Callable[[], Result]) -> Result:
-        """Returns what `attempt` returns; repeats it after retriable errors, for `timeout_s` at most."""
+        """Returns what `attempt` returns; calls it again after retriable errors, until `timeout_s` has passed."""
         return retrying(self.timeout_s, is_retriable)(attempt)
 
     def _on(self, leader: Address, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action on the connection of a leader, coordinator or controller; raises LeaderUnreachableError."""
+        """Returns what `action` returns for a connection to this leader, coordinator or controller.
+
+        Raises LeaderUnreachableError where it can't be reached.
+        """
         try:
             return action(self.connection_to(leader))
         except AnswerLostError:
@@ -326,11 +326,11 @@ class Cluster:
         return first
 
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
-        """Returns the action's result from the first broker that can be reached; open connections are tried first."""
+        """Returns what `action` returns for the first broker that can be reached; open connections are tried first."""
         return next(self._answers(action))
 
     def _answers(self, action: Callable[[Connection], Result]) -> Iterator[Result]:
-        """Yields the action's result from each reachable broker; raises BrokerUnreachableError if there is none."""
+        """Yields what `action` returns for each reachable broker; raises BrokerUnreachableError if there is none."""
         failures: dict[Address, str] = {}
         asked: set[Address] = set()
         while left := [one for one in (*self._connections, *self._bootstrap, *self._brokers) if one not in asked]:
@@ -345,7 +345,7 @@ class Cluster:
             raise BrokerUnreachableError("; ".join(failures.values()))
 
     def connection_to(self, address: Address) -> Connection:
-        """Returns the connection to a broker, opened where it is not; raises BrokerUnreachableError."""
+        """Returns the open connection to a broker, or opens one; raises BrokerUnreachableError."""
         connection = self._connections.pop(address, None)
         if connection is None or not connection.is_usable:
             if connection is not None:

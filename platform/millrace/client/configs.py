@@ -54,7 +54,7 @@ class Configs:
         self._cluster = cluster
 
     def describe(self, kind: ResourceKind, name: str) -> list[Property]:
-        """Returns every property by name; raises UnknownTopicError or BrokerError."""
+        """Returns all properties of a resource; raises UnknownTopicError or BrokerError."""
         return self._describe(kind, [name], None)[name]
 
     def describe_topics(self, names: Sequence[str], properties: Sequence[str]) -> dict[str, dict[str, Property]]:
@@ -84,7 +84,7 @@ class Configs:
         return self._run(kind, names[0], action)
 
     def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
-        """Sets properties, and unsets others; raises InvalidConfigError, UnknownTopicError or BrokerError."""
+        """Sets properties, and resets those in `unset`; raises InvalidConfigError, UnknownTopicError or BrokerError."""
         changes = [*((key, SET, value) for key, value in values.items()), *((key, DELETE, None) for key in unset)]
         ask = INCREMENTAL_ALTER_CONFIGS.ask(
             {
@@ -101,7 +101,7 @@ class Configs:
         self._run(kind, name, asking_for(ask, lambda answer: answer.responses[0], _subject(kind, name)))
 
     def _run(self, kind: ResourceKind, name: str, action: Callable[[Connection], Result]) -> Result:
-        """Runs an action on the broker named, for its own configuration or loggers; else on the controller."""
+        """Runs `action` on broker `name`, if that one's configuration or loggers are meant; else on the controller."""
         if kind is ResourceKind.BROKER_LOGGER or (kind is ResourceKind.BROKER and name):
             return action(self._cluster.broker_connection(name))
         return self._cluster.on_controller(action)

@@ -87,7 +87,7 @@ def authentication(mechanism: ClientMechanism, peer: str) -> Generator[Ask[Any],
 
 
 def renewal_s(lifetime_s: float) -> float | None:
-    """Returns after how many seconds of a session's lifetime to authenticate again; a lifetime of 0 has no end."""
+    """Returns after how many seconds to renew a SASL session of this lifetime; None for 0, a session without end."""
     share = random.uniform(RENEWAL_EARLIEST, RENEWAL_LATEST)  # noqa: S311 -- spreads clients, and guards nothing
     return lifetime_s * share if lifetime_s > 0 else None
 
@@ -153,7 +153,7 @@ class Unanswered(NamedTuple, Generic[Message]):
 
 
 class Answer(Protocol):
-    """A response, or one of its elements, that has an error code."""
+    """A response, or one element of a response, that has an error code."""
 
     @property
     def error_code(self) -> int:
@@ -164,14 +164,14 @@ Checked = TypeVar("Checked", bound=Answer)
 
 
 def asking(ask: Ask[Checked], subject: str) -> Callable[[Connection], Checked]:
-    """Returns a function that sends a request on a connection, and returns the response or raises its error."""
+    """Returns a function that sends a request and returns the response, or raises its error code, about `subject`."""
     return asking_for(ask, lambda answer: answer, subject)
 
 
 def asking_for(ask: Ask[Message], part: Callable[[Message], Checked], subject: str) -> Callable[[Connection], Checked]:
-    """Returns what `asking` does, for a response with one element, which `part` takes out and whose error is raised.
+    """Returns a function that sends a request and returns the only element of the response, which `part` takes out.
 
-    The function raises ClientError where the response has no element.
+    The function raises the element's error code as an error; raises ClientError where the response has no element.
     """
 
     def action(connection: Connection) -> Checked:
@@ -188,7 +188,7 @@ def asking_for(ask: Ask[Message], part: Callable[[Message], Checked], subject: s
 class Connection:
     """A blocking connection to one broker, connected and authenticated by the constructor.
 
-    That raises BrokerUnreachableError where nothing answers within `timeout_s`; it raises TlsError or
+    The constructor raises BrokerUnreachableError where nothing answers within `timeout_s`; it raises TlsError or
     SaslAuthenticationError where the client or the broker does not prove who it is.
     """
 
@@ -238,10 +238,7 @@ class Connection:
         return not poll.poll(0)
 
     def version(self, api_key: ApiKey) -> int:
-        """Returns the highest version of an API that both sides know.
-
-        Raises UnsupportedVersionError where there is none.
-        """
+        """Returns the highest version of an API that both sides know; raises UnsupportedVersionError for none."""
         ours, theirs = CLIENT_VERSIONS[api_key], self._broker_versions.get(api_key)
         if theirs is None:
             raise UnsupportedVersionError(f"the broker at {self.address} does not serve {api_key.name}")
@@ -263,9 +260,9 @@ class Connection:
         return self.finish(self.begin(api, fields), wait_s)
 
     def begin(self, api: Called[MessageFields, Message], fields: MessageFields) -> Unanswered[Message]:
-        """Sends a message whose answer `finish` reads; several may be sent before the first answer is read.
+        """Sends a request whose response `finish` reads; several may be sent before the first response is read.
 
-        The answers to them must fit into the socket's buffers: a broker that can't write may not read either.
+        Their responses must fit into the socket's buffers: a broker that can't write may not read either.
         """
         version = self.version(api.key)
         self._send(api, version, fields)
@@ -273,7 +270,10 @@ class Connection:
         return Unanswered(api, version, self._correlation_id)
 
     def finish(self, sent: Unanswered[Message], wait_s: float = 0.0) -> Message:
-        """Returns the decoded answer, in the order in which messages were sent; raises what `request` raises."""
+        """Returns the decoded response to the request that was sent first of those not finished yet.
+
+        Raises AnswerLostError where no response comes, MalformedRequestError where it can't be decoded.
+        """
         body = self._receive(sent.api.key, sent.version, sent.correlation_id, wait_s)
         self._unanswered -= 1
         try:
@@ -288,19 +288,16 @@ class Connection:
         return theirs is not None and theirs.minimum <= version <= theirs.maximum
 
     def exchange(self, api_key: ApiKey, version: int, message: bytes) -> memoryview:
-        """Sends an encoded message of a version that the broker serves, and returns the encoded answer.
-
-        Raises what `request` raises, except for the decoding.
-        """
+        """Sends an encoded request of a supported version, returns the encoded response; raises AnswerLostError."""
         self._send_encoded(api_key, version, message)
         return self._receive(api_key, version, self._correlation_id)
 
     def send(self, api: Called[MessageFields, object], fields: MessageFields) -> None:
-        """Sends a message that has no answer: Produce with acks=0."""
+        """Sends a request that has no response: Produce with acks=0."""
         self._send(api, self.version(api.key), fields)
 
     def hand_over(self) -> socket.socket:
-        """Returns the socket, made non-blocking, for several requests in flight; this connection is not used again."""
+        """Returns the socket, made non-blocking, for the caller to use; this connection must not be used any more."""
         self._socket.setblocking(False)
         return self._socket
 
@@ -366,7 +363,7 @@ class Connection:
             ) from error
 
     def _receive(self, api_key: ApiKey, version: int, correlation_id: int, wait_s: float = 0.0) -> memoryview:
-        """Returns the response's body, without its header; closes the connection after an error."""
+        """Returns the body of the response with this correlation id, without header; an error closes the connection."""
         try:
             frame = self._receive_frame(correlation_id, self._now_s() + self._timeout_s + wait_s)
         except OSError as error:

@@ -68,8 +68,8 @@ class AbsentOffsets:
     Args:
         cluster: Returns a context manager that yields the cluster to ask.
         log_end: Returns a partition's high watermark.
-        serves: Returns whether a partition's leader has records in an interval after all.
-        accept: Whether to go on past offsets that are missing, with a warning.
+        serves: Returns whether a partition's leader has records in an interval, though a fetch passed over them.
+        accept: Whether to go on past lost offsets, with a warning.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class AbsentOffsets:
         self._known_ends: dict[tuple[str, int], int] = {}
 
     def check(self, topic: str, partition: int, gap: Interval, *, is_inside: bool = False) -> None:
-        """Raises MissingOffsetsError where compaction does not explain that a gap's offsets are missing.
+        """Raises MissingOffsetsError for missing offsets (`gap`) that compaction can't have removed.
 
         With `accept` it logs a warning instead, unless the leader does serve records in the gap. `is_inside` says that
         the gap is a whole batch of which only some offsets are missing.
@@ -105,7 +105,7 @@ class AbsentOffsets:
         logger.warning("%s", message)
 
     def _unexplained(self, topic: str, partition: int, gap: Interval) -> str | None:
-        """Returns why compaction does not explain a gap; None where it does."""
+        """Returns why compaction can't have removed the offsets of a gap; None where it can have."""
         if topic in self._compacted and gap.until_offset <= self._known_ends.get((topic, partition), 0):
             return None
         try:
@@ -133,7 +133,7 @@ Fetch = Callable[[int, int | None], FetchedData]
 
 
 class Damage(NamedTuple):
-    """Offsets whose batch can't be decoded, or that the broker can't serve; `data` has those bytes that it sent."""
+    """Offsets whose batches can't be decoded, or read by the broker, and why; `data` has the bytes that it sent."""
 
     interval: Interval
     data: bytes
@@ -141,14 +141,14 @@ class Damage(NamedTuple):
 
 
 class ReadOn(NamedTuple):
-    """Records that were read past damaged batches, and the offset from which reading goes on."""
+    """Records that were read past damaged batches, and the offset to fetch next."""
 
     records: list[Record]
     next_offset: int
 
 
 def is_damage(error: MillraceError) -> bool:
-    """Returns whether an error says that batches are damaged: the client can't decode them, or the broker read them."""
+    """Returns whether an error says that a batch is damaged, as this client or the broker can't read it."""
     if isinstance(error, BrokerError):
         return error.broker_code == ErrorCode.CORRUPT_MESSAGE
     return isinstance(error, RecordError)
@@ -165,7 +165,7 @@ class DamagedBatches:
     """Reads one partition's log past damaged batches.
 
     Args:
-        name: Names the partition in warnings.
+        name: The partition's name, for warnings.
         fetch: Fetches from the partition's leader.
         rules: The checks that a batch has to pass besides its CRC.
     """
@@ -176,7 +176,10 @@ class DamagedBatches:
         self._rules = rules
 
     def read_on(self, span: Interval, error: MillraceError, *, goes_on: bool = False) -> ReadOn:
-        """Returns the span's records that `parts` can read, and the offset after the last part."""
+        """Returns the readable records in `span`, where reading failed with `error`, and the offset to fetch next.
+
+        `goes_on` says that a batch that was read before ends exactly where the span begins.
+        """
         records, next_offset = list[Record](), span.from_offset
         for part in self.parts(*span, error, goes_on=goes_on):
             if isinstance(part, Damage):
@@ -217,9 +220,10 @@ class DamagedBatches:
             offset, is_first, goes_on = damage.interval.until_offset, False, False
 
     def _answer(self, offset: int) -> FetchedData:
-        """Returns a fetch response with the bytes at an offset; without bytes where the broker sends none.
+        """Returns what a fetch at `offset` finds, with no bytes where the broker sends none.
 
-        Where no batch there can be read, the bytes that follow the batch before, in a fetch from `offset - 1`, count.
+        If a fetch there finds no readable batch, the bytes after the batch before it, by a fetch from `offset - 1`, are
+        tried.
         """
         answer = self._try(offset)
         if answer is not None and self._intact(answer).next_offset > offset:
@@ -251,7 +255,7 @@ class DamagedBatches:
     def _damage(
         self, answer: FetchedData, until_offset: int, error: MillraceError
     ) -> tuple[Damage, FetchedData | None]:
-        """Returns the damage with which a fetch response begins, and the data after it; None if it is to be fetched."""
+        """Returns the damage at the start of a fetch response, and the data behind it; None if that must be fetched."""
         offset, records = answer.asked_offset, answer.records
         found = resumed(records, offset, self._rules)
         if found is None or found[1] >= until_offset:  # its offset may be damaged, too
@@ -268,9 +272,9 @@ class DamagedBatches:
         return damage, answer._replace(records=records[end:], asked_offset=next_offset)
 
     def _next_served(self, offset: int, until_offset: int, damaged: bytes) -> _Served:
-        """Searches for the first batch behind the damage that the broker serves, with a growing step, then by halves.
+        """Returns the next intact batch behind the damage that the broker serves; if none, one at `until_offset`.
 
-        Returns a batch at `until_offset` where none is found.
+        The search goes in growing steps, then by halves.
         """
         failed, step, last = offset, 1, until_offset - 1
         while (served := self._served(min(failed + step, last), offset, damaged)) is None:
@@ -284,7 +288,7 @@ class DamagedBatches:
         return served
 
     def _served(self, offset: int, from_offset: int, damaged: bytes) -> _Served | None:
-        """Returns the intact batch that the broker serves for an offset; None where it is damaged or there is none."""
+        """Returns the intact batch that a fetch at `offset` gets; None for a damaged one, for none, or for none new."""
         answer = None if offset <= from_offset else self._try(offset, ONE_BATCH)
         if answer is None or not answer.records or damaged.startswith(answer.records):
             return None

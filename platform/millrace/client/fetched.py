@@ -54,7 +54,7 @@ class FetchedData(NamedTuple):
     subject: str = "a fetch"
 
     def end_offset(self, isolation: IsolationLevel) -> int:
-        """Returns the offset after the last readable record: the high watermark, or the last stable offset."""
+        """Returns the offset after the last record that may be read: the high watermark, or the last stable offset."""
         return self.last_stable_offset if isolation == IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def batches(self, *, goes_on: bool = False) -> Iterator[FetchedBatch]:
@@ -75,7 +75,7 @@ class FetchedData(NamedTuple):
             raise _named(self.subject, error) from error
 
     def messages(self, from_offset: int = 0) -> Iterator[Record]:
-        """Yields the records from an offset on, batch by batch; raises RecordError for damaged ones."""
+        """Yields the records from `from_offset` on, batch by batch; raises RecordError for a damaged batch."""
         for batch in self.batches():
             for record in batch.records():
                 if record.offset >= from_offset:
@@ -85,8 +85,8 @@ class FetchedData(NamedTuple):
 class FetchedBatch(NamedTuple):
     """A batch as it was fetched; its records are decoded only when asked for.
 
-    `absent` is None, or the offsets missing before this batch or, if only some within the batch are missing, all of
-    the batch's own.
+    `absent` is None where no offset is missing. It has the missing offsets between the batch before and this one; or
+    all offsets of this batch, where the batch lacks some of its own records.
     """
 
     header: BatchHeader
@@ -101,11 +101,11 @@ class FetchedBatch(NamedTuple):
         return self.absent is not None and self.absent.until_offset == self.header.next_offset
 
     def records(self) -> Iterator[Record]:
-        """Returns the batch's records, once its CRC is checked; none for a control batch or an aborted one."""
+        """Returns the batch's records, its CRC checked; none for a control batch or one of an aborted transaction."""
         return chain.from_iterable(self.record_lists())
 
     def record_lists(self) -> Iterator[list[Record]]:
-        """Yields the records of `records` in lists, decompressed piece by piece, since a whole batch may be huge."""
+        """Yields the batch's records in lists, decompressed piece by piece, since a whole batch may be huge."""
         try:
             check_crc(self.data, 0, self.header)
             if not self.is_passed_over:

@@ -55,7 +55,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group and its members."""
+    """A group: its state, protocol and members."""
 
     group_id: str
     state: str
@@ -78,7 +78,7 @@ class Groups:
         self._cluster = cluster
 
     def list(self) -> list[GroupListing]:
-        """Returns every group of every broker."""
+        """Returns the groups that any broker coordinates."""
         action = asking(LIST_GROUPS.ask({"states_filter": (), "types_filter": ()}), "groups")
         return [
             GroupListing(one.group_id, one.protocol_type, one.group_state)
@@ -102,7 +102,7 @@ class Groups:
         return described
 
     def offsets(self, group_id: str, partitions: Iterable[Partition] | None = None) -> Mapping[Partition, GroupOffset]:
-        """Returns all committed offsets; or those of some partitions, once no open transaction can change them."""
+        """Returns all committed offsets of a group; or of some partitions, once no transaction can change them."""
         by_topic = None if partitions is None else indexes_by_topic(partitions).items()
         ask = OFFSET_FETCH.ask(
             {
@@ -126,10 +126,7 @@ class Groups:
         return self._cluster.on_coordinator(group_id, action)
 
     def commit(self, group_id: str, offsets: Mapping[Partition, GroupOffset]) -> None:
-        """Commits offsets of a group that has no members.
-
-        Raises BrokerError where it has some, or does not take them.
-        """
+        """Commits offsets for a group without members; raises BrokerError if it has some, or the commit is refused."""
         ask = OFFSET_COMMIT.ask(
             {
                 "group_id": group_id,
@@ -240,9 +237,9 @@ class TransactionDescription(NamedTuple):
 
 
 def list_transactions(cluster: Cluster) -> list[TransactionListing]:
-    """Returns every transactional id of every coordinator, sorted.
+    """Returns all transactional ids of all brokers, sorted.
 
-    Raises UnsupportedVersionError before Apache Kafka 3.0.
+    Raises UnsupportedVersionError where a broker is older than Apache Kafka 3.0.
     """
     action = asking(LIST_TRANSACTIONS.ask({"state_filters": (), "producer_id_filters": ()}), "transactions")
     return sorted(

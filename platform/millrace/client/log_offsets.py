@@ -44,7 +44,7 @@ class LogOffsets(NamedTuple):
 
     @property
     def log_end(self) -> int:
-        """The high watermark."""
+        """The high watermark: where records end, whether or not they belong to open transactions."""
         return self.end_offset if self.high_watermark is None else self.high_watermark
 
 
@@ -114,7 +114,7 @@ def _look(
 
 
 def _ask(cluster: Cluster, by_leader: Mapping[Address, Sequence[Partition]], questions: Sequence[_Question]) -> _Found:
-    """Returns offsets or an error by partition; asks all leaders at once, and a leader that fails not again."""
+    """Returns offsets or an error by partition; asks all leaders at once, and none again that has failed."""
     found: _Found = {}
     lost: dict[Address, MillraceError] = {}
     for batches in zip_longest(*(_batches(address, partitions) for address, partitions in by_leader.items())):

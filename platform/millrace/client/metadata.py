@@ -20,7 +20,7 @@ Partition: TypeAlias = tuple[str, int]
 
 
 def indexes_by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    """Returns the indexes of the partitions of each topic, in the order in which they are given."""
+    """Returns the partition indexes of (topic, index) pairs by topic, in the order given."""
     found: dict[str, list[int]] = {}
     for topic, index in partitions:
         found.setdefault(topic, []).append(index)
@@ -28,7 +28,7 @@ def indexes_by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 
 
 class AbsentTopicError(UnknownTopicError, retriable=False):
-    """The whole cluster, not only one broker, has no such topic or partition."""
+    """The whole cluster, not only one broker, has no such topic or partition, so that a retry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
     def lacks(self, topics: Collection[str]) -> bool:
-        """Returns whether the broker that answered does not know one of these topics."""
+        """Returns whether the broker that sent this metadata does not know one of the topics."""
         return any(
             name not in self.topics or self.topics[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             for name in topics
@@ -91,10 +91,7 @@ class ClusterMetadata:
         return topic
 
     def leader(self, topic: str, partition: int) -> BrokerMetadata:
-        """Returns the leader of a partition.
-
-        Raises AbsentTopicError without the partition, BrokerError without a leader.
-        """
+        """Returns a partition's leader; raises AbsentTopicError without the partition, BrokerError without a leader."""
         partitions = self.topic(topic).partitions
         if partition not in partitions:
             raise AbsentTopicError(f"topic {topic} has no partition {partition}; it has {len(partitions)}")

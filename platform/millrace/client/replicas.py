@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment under way; `replicas` are the old and the new ones together, the new ones first."""
+    """A reassignment under way; `replicas` has the new replicas first, and then the old ones."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -41,12 +41,12 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that the partition has at the end."""
+        """The replicas that the partition has once the reassignment has ended."""
         return tuple(one for one in self.replicas if one not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas that the partition had before, and has again after a cancellation."""
+        """The replicas that the partition had before, and gets again if the reassignment is cancelled."""
         return tuple(one for one in self.replicas if one not in self.adding)
 
 
@@ -57,7 +57,7 @@ class Reassignments:
         self._cluster = cluster
 
     def list(self) -> dict[Partition, Reassignment]:
-        """Returns every reassignment under way; raises UnsupportedVersionError of a cluster before Apache Kafka 2.4."""
+        """Returns each reassignment under way; raises UnsupportedVersionError for Apache Kafka before 2.4."""
         ask = LIST_PARTITION_REASSIGNMENTS.ask({"topics": None, "timeout": self._cluster.timeout_ms})
         answer = self._cluster.on_controller(asking(ask, "list of reassignments"))
         return {
@@ -76,7 +76,7 @@ class Reassignments:
         return self._alter(targets)
 
     def cancel(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
-        """Cancels reassignments; returns {partition: reason} for refused ones. One that has ended is not refused."""
+        """Cancels reassignments; returns {partition: reason} for refused ones. One that has ended is no error."""
         return self._alter(dict.fromkeys(partitions))
 
     def _alter(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, str]:
@@ -115,7 +115,7 @@ class ElectionType(IntEnum):
 
 
 class ElectionResult(NamedTuple):
-    """The result of one partition's election; `problem` is the error as text, "" where there is none."""
+    """One partition's election; `problem` is the error as text, "" where there is none."""
 
     partition: Partition
     error_code: int
@@ -123,7 +123,7 @@ class ElectionResult(NamedTuple):
 
     @property
     def is_elected(self) -> bool:
-        """Whether the partition has another leader now."""
+        """Whether the election has made a new leader."""
         return self.error_code == ErrorCode.NONE
 
     @property
@@ -137,7 +137,7 @@ def elect_leaders(
 ) -> list[ElectionResult]:
     """Asks the controller to elect leaders; returns a result, which may be an error, for each partition.
 
-    None means all partitions, and then those that need no election have no result. Raises BrokerError or
+    With `partitions` None, all are tried, and those that need no election have no result. Raises BrokerError or
     UnsupportedVersionError where no election was tried.
     """
     wanted = None if partitions is None else indexes_by_topic(sorted(partitions)).items()
@@ -207,7 +207,7 @@ def describe_log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Par
 
 
 def replica_bytes(log_dirs: Iterable[LogDir]) -> dict[Partition, int]:
-    """Returns the bytes of each replica in these directories."""
+    """Returns {partition: bytes of its replica} for all replicas in these data directories."""
     return {partition: size for one in log_dirs for partition, size in one.replicas.items()}
 
 

@@ -79,7 +79,7 @@ class EpochEnd(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """One partition's part of a `multifetch`."""
+    """The partition, offset and size limit of one part of a `multifetch`."""
 
     topic: str
     partition: int
@@ -182,7 +182,7 @@ class SimpleConsumer:
     ) -> Iterator[Record]:
         """Yields the records from an offset up to the current end of the log; to rewind, call it again.
 
-        `offset` may be EARLIEST or LATEST. Control batches are passed over, and with READ_COMMITTED what was aborted.
+        `offset` may be EARLIEST or LATEST. Control batches and, with READ_COMMITTED, aborted records are passed over.
         Raises OffsetOutOfRangeError for an offset beyond the log, RecordError where a batch is damaged or missing.
         """
         end = self.latest(topic, partition, isolation) if until_offset is None else until_offset
@@ -218,7 +218,8 @@ class SimpleConsumer:
     ) -> ReadOn:
         """Returns the readable records of a span at whose beginning reading failed with `error`, past damaged batches.
 
-        Raises the error if it tells of no damage, or without `accept_missing_offsets`. `goes_on` is as in `batches`.
+        Raises the error if it tells of no damage, or without `accept_missing_offsets`. `goes_on` says that a batch that
+        was read before ends where the span begins.
         """
         if not is_damage(error):
             raise error
@@ -286,8 +287,8 @@ class SimpleConsumer:
     ) -> None:
         """Commits offsets by (topic, partition) for a group that has no members.
 
-        Raises the error of a partition that can't be committed, after all others were; raises UnsupportedVersionError
-        where the cluster keeps none in ZooKeeper.
+        Raises the BrokerError of a partition that can't be committed, after all others were; raises
+        UnsupportedVersionError for `storage` in ZooKeeper where the brokers can't keep offsets there.
         """
         for (topic, partition), offset in offsets.items():
             if offset < 0:
@@ -304,7 +305,10 @@ class SimpleConsumer:
         *,
         storage: OffsetStorage | str = OffsetStorage.KAFKA,
     ) -> dict[tuple[str, int], int | None]:
-        """Returns a group's committed offsets, None for a partition without; raises what `commit_offsets` raises."""
+        """Returns a group's committed offsets by partition, None where there is none; raises BrokerError.
+
+        Raises UnsupportedVersionError for `storage` in ZooKeeper where the brokers can't keep offsets there.
+        """
         wanted = list(partitions)
         if OffsetStorage(storage) is OffsetStorage.ZOOKEEPER:
             found = fetch_from_zookeeper(self._cluster, group_id, wanted)
@@ -345,7 +349,7 @@ class SimpleConsumer:
         return EpochEnd(int(answer.leader_epoch), int(answer.end_offset))
 
     def _two_offsets(self, topic: str, partition: int, time: int) -> list[int]:
-        """Returns the offset for a time and the log's beginning, for `get_offsets_before` without ListOffsets v0."""
+        """Returns the offset for `time` and the log start offset, where brokers have no ListOffsets v0."""
         earliest = self.earliest(topic, partition)
         if time == EARLIEST:
             return [earliest]
@@ -384,7 +388,10 @@ class SimpleConsumer:
     def _fetched_alone(
         self, request: FetchRequest, error: MillraceError, limits: _Limits, *, is_cut: bool = False
     ) -> FetchedData | MillraceError:
-        """Returns the data or error of `fetch` for a partition that failed; the same error if no retry can help."""
+        """Returns the data or error of a new fetch of one partition, after `error`; that error if no retry can help.
+
+        `is_cut` says that the partition's first batch was above `max_bytes`: it is fetched whatever the error.
+        """
         if not is_cut and not is_retriable(error):
             return error
         try:
@@ -463,7 +470,7 @@ def log_end(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 def serves(cluster: Cluster, topic: str, partition: int, interval: Interval) -> bool:
-    """Returns whether the leader has records in an interval that a reader found missing, or can't read them.
+    """Returns whether the leader has, or can't read, records in an interval that a reader found to be missing.
 
     It fetches at the interval's last offset, and looks for unread bytes behind the batch before the interval.
     """

@@ -19,9 +19,9 @@ from millrace.wire.messages import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 
 
 def segment_starts(cluster: Cluster, topic: str, partition: int, time: int, max_count: int) -> list[int] | None:
-    """Returns the starts of segments before the time by ListOffsets v0, newest first, at most `max_count`.
+    """Returns first offsets of segments last written to by `time` in ms, newest first, by ListOffsets v0.
 
-    None where the broker does not serve that version.
+    Returns None where the broker does not serve that version.
     """
     request = LIST_OFFSETS.encode_request(
         0,
@@ -71,7 +71,10 @@ def commit_to_zookeeper(cluster: Cluster, group_id: str, offsets: Mapping[Partit
 
 
 def fetch_from_zookeeper(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Returns the offsets of those partitions that have one, by OffsetFetch v0; raises UnsupportedVersionError."""
+    """Returns the partitions' offsets in ZooKeeper, by OffsetFetch v0, without partitions that have none.
+
+    Raises UnsupportedVersionError where the broker does not serve that version.
+    """
     topics = [(topic, [index]) for topic, index in partitions]
     ask = OFFSET_FETCH.ask(
         {"group_id": group_id, "topics": [{"name": topic, "partition_indexes": indexes} for topic, indexes in topics]}

@@ -31,7 +31,7 @@ NO_KERNEL = "MILLRACE_NO_KERNEL"
 
 
 def reason_against() -> str | None:
-    """Returns why the compiled record kernel is not used; None if it is."""
+    """Returns why the compiled record kernel (C code) is not used; None if it is used."""
     if os.environ.get(NO_KERNEL):
         return f"{NO_KERNEL} is set"
     try:

@@ -37,14 +37,14 @@ def is_stable() -> bool:
 
 
 def native_path(directory: Path = DIRECTORY) -> Path:
-    """Returns the path that the compiled kernel has in the folder."""
+    """Returns the path of the compiled record kernel in `directory`, which is by default this package's folder."""
     return directory / ("_native.abi3.so" if is_stable() else f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
 
 
 def build(target: Path | None = None, flags: Sequence[str] = ()) -> Path:
-    """Compiles the record kernel into `target`, by default `native_path()`, and returns the path.
+    """Compiles the record kernel into `target`, by default `native_path()`, and returns its path.
 
-    Raises NoCompilerError where that fails.
+    `flags` are passed to the C compiler. Raises NoCompilerError where the compiler is missing or fails.
     """
     target = target or native_path()
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")

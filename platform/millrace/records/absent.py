@@ -23,7 +23,7 @@ NO_INTERVALS: Intervals = np.zeros((0, 2), np.int64)
 
 
 def intervals_of(offsets: npt.NDArray[np.int64]) -> Intervals:
-    """Returns rising offsets as intervals [from, until), in an array of two columns; raises CorruptRecordError."""
+    """Returns the offsets as rows (from, until); raises CorruptRecordError unless they rise."""
     if not len(offsets):
         return NO_INTERVALS
     steps = np.diff(offsets)
@@ -36,10 +36,9 @@ def intervals_of(offsets: npt.NDArray[np.int64]) -> Intervals:
 
 
 def absent_offsets(accounted: Iterable[Intervals], wanted: Interval) -> Intervals:
-    """Returns the offsets of `wanted` that no `accounted` interval has; these may come in any order.
+    """Returns the offsets of `wanted` that no `accounted` interval has; intervals may come in any order.
 
-    Raises:
-        CorruptRecordError: Two `accounted` intervals overlap, or one lies outside of `wanted`.
+    Raises CorruptRecordError where `accounted` intervals overlap, or one lies outside of `wanted`.
     """
     there = joined(accounted)
     there = there[np.argsort(there[:, 0], kind="stable")]
@@ -52,21 +51,21 @@ def absent_offsets(accounted: Iterable[Intervals], wanted: Interval) -> Interval
 
 
 def joined(parts: Iterable[Intervals]) -> Intervals:
-    """Returns one array with the intervals of all arrays."""
+    """Returns the rows (from, until) of all arrays in one array."""
     return np.concatenate([NO_INTERVALS, *parts])
 
 
 def count_of(intervals: Intervals) -> int:
-    """Returns how many offsets the intervals have together."""
+    """Returns how many offsets the intervals have in total."""
     return int((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def coarse(intervals: Intervals, limit: int) -> list[tuple[int, int]]:
-    """Returns at most `limit` intervals as pairs; if there are more, the last one reaches to the end of the last."""
+    """Returns at most `limit` (from, until) pairs; if there are more, one pair spans all from the `limit`-th on."""
     shown = [(int(begin), int(end)) for begin, end in intervals[:limit]]
     return [*shown[:-1], (shown[-1][0], int(intervals[-1, 1]))] if shown else []
 
 
 def as_intervals(spans: Sequence[tuple[int, int]]) -> Intervals:
-    """Returns an array with these intervals, given as pairs."""
+    """Returns an array of intervals from (from, until) pairs."""
     return np.array(spans, np.int64).reshape(-1, 2)

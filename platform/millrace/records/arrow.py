@@ -48,14 +48,14 @@ NO_WRAPPER = -1
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises CorruptRecordError."""
+    """Returns those records of the bodies, 2 GiB at most, whose offsets are in the range; raises CorruptRecordError."""
     return _record_batch(
         native.decode_batches([kernel_batch(body.header, body.data) for body in bodies], from_offset, until_offset)
     )
 
 
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises RecordError for damage."""
+    """Returns those records of the messages, 2 GiB at most, whose offsets are in the range; raises RecordError."""
     message_sets = [_message_set(body) for body in bodies]
     return _record_batch(native.decode_message_sets(message_sets, from_offset, until_offset))
 
@@ -98,7 +98,7 @@ def _optional(memory: Memory | None) -> pa.Buffer | None:
 
 
 class BlockDecoders(NamedTuple):
-    """The functions that decode a block of batches, or of v0 and v1 messages, for a range of offsets."""
+    """The functions that decode bodies of v2 batches, and v0 and v1 messages, whose offsets are in a range."""
 
     batches: Callable[[list[Body], int, int], pa.RecordBatch]
     messages: Callable[[list[MessageBody], int, int], pa.RecordBatch]
@@ -119,7 +119,7 @@ _Body = TypeVar("_Body", bound=_HasData)
 
 @dataclass(slots=True)
 class PassedOver:
-    """The offsets without records for the reader: those of control batches, and of aborted transactions."""
+    """The offsets of batches whose records a reader does not get: control batches, and aborted transactions."""
 
     control: list[Interval] = field(default_factory=list)
     aborted: list[Interval] = field(default_factory=list)
@@ -145,8 +145,8 @@ def decode_to_arrow(
         until_offset: The offset after the last that is wanted.
         aborted: (producer id, first offset) of the aborted transactions that the answer to a fetch of committed
             records names; their batches are passed over (`records.control`).
-        passed_over: The offsets of control and aborted batches are added to it.
-        decoders: For tests and benchmarks that compare decoders.
+        passed_over: Gets the offsets of control batches and aborted batches.
+        decoders: The functions that decode; others than the default are for tests and benchmarks.
 
     Raises:
         RecordError: The bytes are not valid batches or messages.

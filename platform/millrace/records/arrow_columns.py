@@ -46,14 +46,14 @@ TIME_TYPE, KEYS_TYPE = (field.type for field in UNSHOWN_FIELDS)
 
 
 class Times(NamedTuple):
-    """The timestamps of records: as a column, and in milliseconds, which count where the column has null."""
+    """The timestamps of records as a column, and in milliseconds, also of those for which the column has null."""
 
     column: Column
     milliseconds: Integers
 
 
 class HeaderParts(NamedTuple):
-    """The headers of all records: all keys (bytes), all values, and where each record's begin, with the end last."""
+    """The keys and values of all records' headers; record n has those from `starts[n]` to before `starts[n + 1]`."""
 
     starts: Column
     keys: Column
@@ -61,7 +61,7 @@ class HeaderParts(NamedTuple):
 
 
 def has_no_time(milliseconds: Integers) -> Flags:
-    """Returns which timestamps the column shows as null: -1, which means none, and those outside of years 1 to 9999.
+    """Returns flags of the timestamps that the column can't show: -1 (no time), and those outside of years 1 to 9999.
 
     Other negative timestamps are times before 1970.
     """
@@ -71,18 +71,18 @@ def has_no_time(milliseconds: Integers) -> Flags:
 
 
 def times_of(milliseconds: Integers, none: Flags) -> Times:
-    """Returns timestamps as `Times`, whose column has null where the flag in `none` is set."""
+    """Returns the timestamps as a column, which has null where `none` is set, and in milliseconds."""
     microseconds = np.where(none, 0, milliseconds) * 1000
     return Times(pa.array(microseconds.view("datetime64[us]"), TIMESTAMP_TYPE, mask=none), milliseconds)
 
 
 def no_headers(rows: int) -> HeaderParts:
-    """Returns the headers of records that have none."""
+    """Returns the `HeaderParts` of as many records as `rows`, none of which has headers."""
     return HeaderParts(pa.array(np.zeros(rows + 1, np.int32)), pa.array([], pa.binary()), pa.array([], pa.binary()))
 
 
 def record_batch(offsets: Column, times: Times, keys: Column, values: Column, headers: HeaderParts) -> pa.RecordBatch:
-    """Returns the records as RECORD_SCHEMA, with the columns UNSHOWN_FIELDS if it can't show all values exactly."""
+    """Returns the records as RECORD_SCHEMA; with the columns UNSHOWN_FIELDS if it can't show all values exactly."""
     texts = _texts(headers.keys)
     structs = pa.StructArray.from_arrays([texts, headers.values], fields=list(HEADER_TYPE))
     shown = [offsets, times.column, keys, values, _lists(HEADERS_TYPE, headers.starts, structs)]
@@ -101,7 +101,7 @@ def shown_only(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _texts(keys: Column) -> Column:
-    """Returns header keys as text, made by `readable_key` where they are null or no UTF-8."""
+    """Returns header keys as text, by `readable_key` where they are null or not UTF-8."""
     if not keys.null_count:
         try:
             return keys.cast(pa.string())
@@ -129,7 +129,7 @@ def _are_shown(keys: Column, texts: Column) -> bool:
 
 
 def _unshown_keys(headers: HeaderParts, texts: Column) -> Column:
-    """Returns the header keys as bytes of records with a key that is null or no UTF-8; null for all other records."""
+    """Returns all header keys, as bytes, of each record with a key that is null or not UTF-8; else null."""
     rows = len(headers.starts) - 1
     if _are_shown(headers.keys, texts):
         return _nulls(KEYS_TYPE, rows)

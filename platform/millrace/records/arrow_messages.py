@@ -27,7 +27,7 @@ from millrace.records.record import Record
 
 
 class MessageBody(NamedTuple):
-    """The bytes of whole messages without a codec, and the compressed wrapper message that held them, or None."""
+    """The bytes of whole uncompressed messages, and the compressed wrapper message that held them, or None."""
 
     wrapper: Message | None
     data: Buffer
@@ -54,7 +54,7 @@ def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
 
 
 def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises RecordError for damage."""
+    """Returns those records of the messages, 2 GiB at most, whose offsets are in the range; raises RecordError."""
     records = [record for body in bodies for record in _records(body) if from_offset <= record.offset < until_offset]
     milliseconds = np.array([record.timestamp_ms for record in records], np.int64)
     return record_batch(

@@ -33,7 +33,7 @@ Octets = npt.NDArray[np.uint8]
 
 
 class _Spans(NamedTuple):
-    """Where one field of every record begins and ends in the block; null where its length on the wire is -1."""
+    """Where one field of every record begins and ends in `block`; `nulls` is set for a field whose length is -1."""
 
     begins: Integers
     ends: Integers
@@ -41,7 +41,7 @@ class _Spans(NamedTuple):
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns the records with from_offset <= offset < until_offset of at most 2 GiB; raises CorruptRecordError."""
+    """Returns those records of the bodies, 2 GiB at most, whose offsets are in the range; raises CorruptRecordError."""
     block = b"".join(body.data for body in bodies)
     begins, ends = _record_bounds(block, bodies)
     data = np.frombuffer(block, np.uint8)
@@ -123,7 +123,7 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
 
 
 def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
-    """Returns the spans of the length-prefixed fields at these positions, and the positions after the fields."""
+    """Returns where the length-prefixed fields at these positions lie, and the positions after them."""
     lengths, begins = _varints(data, at)
     nulls = lengths == -1
     if bool(((lengths < -1) | (lengths > data.size)).any()):
@@ -133,7 +133,7 @@ def _spans(data: Octets, at: Integers) -> tuple[_Spans, Integers]:
 
 
 def _offsets(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Integers:
-    """Returns base offsets plus deltas; raises CorruptRecordError where one is outside its batch or leaves 64 bits."""
+    """Returns the records' offsets; raises CorruptRecordError unless they rise within their batch and have 64 bits."""
     last_deltas = np.repeat([body.header.last_offset_delta for body in bodies], counts)
     bases = np.repeat([body.header.base_offset for body in bodies], counts)
     if bool(((deltas < 0) | (deltas > last_deltas)).any()):
@@ -154,7 +154,7 @@ def _overflows(left: Integers, right: Integers) -> Flags:
 
 
 def _times(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Times:
-    """Returns the records' timestamps; one that exceeds 64 bits is null in the column, and cut to 64 bits."""
+    """Returns the records' timestamps; one that exceeds 64 bits is null in the column, and wraps in milliseconds."""
     headers = [body.header for body in bodies]
     bases = np.repeat([h.max_timestamp if h.is_log_append_time else h.base_timestamp for h in headers], counts)
     deltas = np.where(np.repeat([h.is_log_append_time for h in headers], counts), 0, deltas)
@@ -164,7 +164,7 @@ def _times(bodies: Sequence[Body], counts: list[int], deltas: Integers) -> Times
 
 
 def _gather(block: bytes, spans: _Spans) -> Column:
-    """Returns the bytes of every span as one binary column."""
+    """Returns a binary column of the bytes at these spans (beginnings and ends) in `block`."""
     count = spans.begins.size
     if count == 0:
         return pa.array([], pa.binary())
@@ -178,7 +178,7 @@ def _gather(block: bytes, spans: _Spans) -> Column:
 
 
 def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, counts: Integers) -> HeaderParts:
-    """Returns the records' headers; raises CorruptRecordError unless every record ends where its length says."""
+    """Returns all records' headers; raises CorruptRecordError unless every record ends where its length says."""
     bare = counts == 0
     if bool((bare & (after_count != ends)).any()):
         raise CorruptRecordError("a record's fields end elsewhere than its length says")

@@ -84,41 +84,41 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record that the batch had when it was produced."""
+        """The offset of the last record that the batch had when it was produced; compaction may have removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch."""
+        """The offset after the last one of the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec_id(self) -> int:
-        """Compression codec, attributes bits 0-2."""
+        """The number of the compression codec: bits 0 to 2 of the attributes."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether timestamps are the broker's (true) or the producer's."""
+        """Whether the timestamps are those of the broker (true) or of the producer."""
         return bool(self.attributes & TIMESTAMP_TYPE_FLAG)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it is part of a transaction."""
+        """Whether the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction marker and no application records."""
+        """Whether the batch holds a transaction marker instead of an application's records."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may remove the batch's tombstones and markers; None until it has rewritten the batch once."""
+        """The time from which compaction may remove tombstones and markers; None before it has rewritten the batch."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     def with_delete_horizon(self, delete_horizon_ms: int) -> BatchHeader:
-        """Returns the header with this delete horizon as base timestamp; its records must be encoded again to fit."""
+        """Returns the header with this delete horizon as base timestamp; the records must be encoded again."""
         return self._replace(attributes=self.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
 
 
@@ -142,7 +142,7 @@ def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int 
 
 
 def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
-    """Parses a header of 61 bytes, which must be there; errors name its position plus `buffer_position`.
+    """Returns the 61-byte batch header at `position`, which must be whole; errors add `buffer_position` to that.
 
     Raises CorruptRecordError for impossible lengths and counts, UnsupportedMagicError for other formats.
     """
@@ -188,7 +188,8 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yields (position, header) of each whole batch; ends before a batch that is incomplete.
 
-    CRCs are not checked. Raises what `read_header` raises.
+    CRCs are not checked. Raises CorruptRecordError for impossible lengths and counts, UnsupportedMagicError for other
+    formats.
     """
     end = len(buffer)
     while end - position >= HEADER_BYTES:
@@ -200,7 +201,7 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def is_transactional(buffer: Buffer) -> bool:
-    """Returns whether a partition's bytes in a Produce request, which may be invalid, are a transactional batch."""
+    """Returns whether bytes, which need not be a valid batch, begin with a transactional v2 batch."""
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC_V2
@@ -209,5 +210,5 @@ def is_transactional(buffer: Buffer) -> bool:
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """Returns the batch's first sixteen bytes with a new base offset and leader epoch; the other bytes stay valid."""
+    """Returns a batch's first 16 bytes with a new base offset and leader epoch; its CRC does not cover them."""
     return PLACE.pack(base_offset, header.batch_length, leader_epoch)

@@ -35,9 +35,10 @@ class Body(NamedTuple):
 
 
 def bodies_of(header: BatchHeader, batch: memoryview, body_bytes: int) -> Iterator[Body]:
-    """Yields the records of one batch in bodies of about `body_bytes`; raises what `decompress` raises.
+    """Yields the records of one batch in bodies (decompressed bytes) of about `body_bytes` each.
 
-    `batch` is exactly the bytes of the batch. A batch without a codec is one body, a view of these bytes.
+    `batch` is exactly the bytes of the batch. A batch without a codec is one body, a view of these bytes. Raises
+    CorruptRecordError, UnsupportedCodecError or RecordTooLargeError.
     """
     codec, block = codec_of(header.codec_id), batch[HEADER_BYTES:]
     if codec is Codec.NONE:
@@ -55,7 +56,7 @@ def bodies_of(header: BatchHeader, batch: memoryview, body_bytes: int) -> Iterat
 
 
 class _Gathered:
-    """Collects decompressed chunks of a batch, and cuts them into bodies of whole records."""
+    """Collects a batch's decompressed chunks, and cuts them into bodies, which have only whole records."""
 
     def __init__(self, header: BatchHeader, body_bytes: int) -> None:
         self._header = header
@@ -75,11 +76,11 @@ class _Gathered:
 
     @property
     def is_left(self) -> bool:
-        """Whether `rest` is to be yielded: bytes or records are left, or no body was yielded yet."""
+        """Whether `rest` has a body to return: bytes or records are left, or there was no body yet."""
         return bool(self._data or self._records_left) or self._last_delta < 0
 
     def has_whole_records(self) -> bool:
-        """Returns whether enough bytes are gathered for a body of whole records.
+        """Returns whether the gathered bytes are enough for a body.
 
         Raises CorruptRecordError for bytes beyond the header's count of records.
         """
@@ -93,7 +94,7 @@ class _Gathered:
         return self._whole.record_count > 0
 
     def whole_records(self) -> Body:
-        """Takes out all whole records that are gathered, and returns them as a body."""
+        """Removes all whole records from the gathered bytes, and returns them as a body."""
         data, (count, last, end) = self._data, self._whole
         self._data = bytes(memoryview(data)[end:])
         self._wanted_bytes = self._body_bytes
@@ -102,7 +103,7 @@ class _Gathered:
         return body
 
     def rest(self) -> Body:
-        """Takes out all bytes that are left, and returns them as the batch's last body."""
+        """Removes all gathered bytes that are left, and returns them as the batch's last body."""
         data, self._data = self._data, b""
         return self._body(self._records_left, data)
 
@@ -114,7 +115,7 @@ class _Gathered:
 
 
 class _Whole(NamedTuple):
-    """How many whole records some bytes have, and where the last one begins and ends."""
+    """How many whole records are in some bytes, and the positions where the last of them begins and ends."""
 
     record_count: int
     last: int
@@ -125,7 +126,7 @@ _NONE_WHOLE = _Whole(0, 0, 0)
 
 
 def _whole_records(data: Buffer, most: int) -> _Whole:
-    """Returns how far, up to `most` records, whole records go; negative lengths are left to the decoder to refuse."""
+    """Returns how many whole records, up to `most`, the bytes begin with; does not check for negative lengths."""
     count = last = position = 0
     size_bytes = len(data)
     try:
@@ -145,7 +146,7 @@ def _whole_records(data: Buffer, most: int) -> _Whole:
 
 
 def _first_record_bytes(data: Buffer) -> int:
-    """Returns the bytes of the first record, 0 where fewer than ten are there; raises CorruptRecordError."""
+    """Returns the size of the first record, 0 if the bytes are too few to tell; raises CorruptRecordError."""
     if len(data) < MAX_VARLONG_BYTES:
         return 0
     length, fields_at = decode_varint(data, 0)
@@ -169,7 +170,7 @@ class TimedOffset(NamedTuple):
 
 
 class _Bytes:
-    """A window on the decompressed bytes of a batch's records, which drops those before position `at`."""
+    """A window on a batch's decompressed records; bytes before the position `at` are dropped."""
 
     def __init__(self, header: BatchHeader, batch: memoryview) -> None:
         self._chunks = decompressed_chunks(codec_of(header.codec_id), batch[HEADER_BYTES:])
@@ -186,7 +187,7 @@ class _Bytes:
 
 
 def record_times(header: BatchHeader, batch: memoryview) -> Iterator[TimedOffset]:
-    """Yields time and offset of each record of a batch, of which `batch` is exactly the bytes."""
+    """Yields timestamp and offset of each record; `batch` is exactly a batch's bytes. Raises CorruptRecordError."""
     found = _Bytes(header, batch)
     before = -1
     for _ in range(header.record_count):

@@ -14,10 +14,10 @@ from millrace.kernel import native
 
 
 class Checksum(Protocol):
-    """A function that continues a checksum."""
+    """A function that computes a checksum piece by piece."""
 
     def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
-        """Returns the checksum of `data` that follows bytes whose checksum is `value`."""
+        """Returns the checksum of earlier bytes, whose checksum is `value`, and `data` together."""
 
 
 crc32c: Checksum = getattr(native, "crc32c", packaged_crc32c)

@@ -60,7 +60,7 @@ GZIP_ERROR = cast("type[Exception]", zlib_ng.error)  # its stub has an instance
 
 
 class Codec(IntEnum):
-    """The codec bits of a batch's attributes."""
+    """The compression codecs, with their numbers in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -73,7 +73,7 @@ _CODECS = {int(codec): codec for codec in Codec}  # a third of the cost of the e
 
 
 def codec_of(codec_id: int) -> Codec:
-    """Returns the codec of an id; raises UnsupportedCodecError for one that the format does not define."""
+    """Returns the codec with this number; raises UnsupportedCodecError for one that the format does not define."""
     try:
         return _CODECS[codec_id]
     except KeyError:
@@ -114,7 +114,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT
 def decompressed_chunks(
     codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Buffer]:
-    """Yields a decompressed block in chunks of `chunk_bytes` at most; raises what `decompress` raises.
+    """Yields a decompressed block in chunks of `chunk_bytes` at most; raises CorruptRecordError or RecordTooLargeError.
 
     Only a piece of snappy is one chunk of any size: it can't grow to more than `SNAPPY_GROWTH_MAX` times its size.
     Chunks of uncompressed data are views of it.
@@ -217,7 +217,7 @@ _CHUNKS_OF: Mapping[Codec, Callable[[Buffer, int], Iterator[Buffer]]] = {
 
 
 def recompressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None = None) -> bytes:
-    """Returns the batch with this header and these decompressed records, compressed in another codec."""
+    """Returns a batch of decompressed records (`body`), compressed with `codec`, under this header."""
     block = compress(codec, body, level)
     out = bytearray(HEADER_BYTES + len(block))
     whole = header._replace(

@@ -101,7 +101,7 @@ def _fields(form: struct.Struct, data: bytes | None, offset: int) -> tuple[int, 
 
 
 class AbortedTransactions:
-    """Finds the batches of aborted transactions among the batches of one fetch, passed in order."""
+    """Tells which batches of one fetch, passed to `has_aborted` in order, belong to aborted transactions."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None:
         """Takes the (producer id, first offset) that a Fetch response names for a partition, in any order."""

@@ -42,9 +42,9 @@ def up_convert(
 
     Args:
         message_set: any number of whole entries.
-        first_offset: number the records from here, as a broker does with what is produced; None keeps their offsets.
-        batch_bytes: where a batch of messages without a codec ends.
-        limit_bytes: of all that the wrappers hold; above it RecordTooLargeError is raised.
+        first_offset: the first record's new offset, as a broker numbers produced records; None keeps their offsets.
+        batch_bytes: the limit up to which messages without a codec are joined to a batch.
+        limit_bytes: the limit of all that wrappers hold, decompressed; above it RecordTooLargeError is raised.
     """
     batches: list[bytes] = []
     next_offset = first_offset
@@ -72,7 +72,7 @@ def down_convert(
         magic: the format to write.
         from_offset: records below it are left out.
         max_bytes: batches that would exceed it are left out, except the first one.
-        limit_bytes: of what one batch holds decompressed; above it RecordTooLargeError is raised.
+        limit_bytes: the limit of one batch's records, decompressed; above it RecordTooLargeError is raised.
     """
     view = memoryview(batches)
     entries: list[bytes] = []
@@ -105,7 +105,7 @@ def _down_converted(header: BatchHeader, batch: memoryview, magic: int, from_off
 
 @dataclass(slots=True)
 class _Group:
-    """Records of consecutive messages that are to become one v2 batch."""
+    """Consecutive messages' records that become one v2 batch."""
 
     codec: Codec
     is_log_append_time: bool
@@ -113,7 +113,7 @@ class _Group:
     size_bytes: int
 
     def takes(self, other: _Group, batch_bytes: int) -> bool:
-        """Returns whether the records of `other` may be appended to this group's, in one batch."""
+        """Returns whether the records of `other` may follow this group's in the same batch."""
         first, last = self.records[0], other.records[-1]
         return (
             self.codec is other.codec is Codec.NONE

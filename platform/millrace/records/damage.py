@@ -38,9 +38,9 @@ from millrace.records.message_set import decode_message_set
 
 
 class Rules(NamedTuple):
-    """The checks that batches have to pass besides their CRC; each raises RecordError.
+    """The checks that batches have to pass besides their CRC; each raises RecordError where one fails.
 
-    `decode` gets the bytes of a batch, `check_gap` the offsets that are missing between two batches.
+    `decode` is called with the bytes of a batch, `check_gap` with the offsets that are missing between two batches.
     """
 
     decode: Callable[[memoryview], object]
@@ -56,15 +56,15 @@ class Entry(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many offsets the batch has."""
+        """How many offsets the batch or message has."""
         return self.next_offset - self.base_offset
 
 
 class Intact(NamedTuple):
-    """How far bytes can be read: the position and the offset there, and the error, None if the bytes just end.
+    """How far a fetch's bytes can be read: to a position, its offset, and the error there (None: the bytes just end).
 
-    `is_gap` says that the error is a gap before the batch there, whose offsets `check_gap` refused; `is_settled` is
-    False where not that batch but the one before may be the wrong one.
+    `is_gap` says that `check_gap` refused the missing offsets before the batch at that position; `is_settled` is False
+    where the batch before may be wrong instead of the one at the position.
     """
 
     end: int
@@ -75,7 +75,10 @@ class Intact(NamedTuple):
 
 
 def intact(records: bytes, asked_offset: int, rules: Rules, *, goes_on: bool = False) -> Intact:
-    """Returns how far the bytes of a fetch from `asked_offset` can be read; `goes_on` is as in `intervals.rising`."""
+    """Returns how far the bytes of a fetch from `asked_offset` can be read.
+
+    `goes_on` says that a batch that was read before ends exactly at `asked_offset`.
+    """
     view, position, expected, least = memoryview(records), 0, asked_offset, asked_offset if goes_on else 0
     is_gap = False
     try:
@@ -96,9 +99,9 @@ def intact(records: bytes, asked_offset: int, rules: Rules, *, goes_on: bool = F
 
 
 def resumed(records: bytes, from_offset: int, rules: Rules) -> tuple[int, int] | None:
-    """Returns the position of the next intact batch in bytes that begin with a damaged one, and its base offset.
+    """Returns (position, base offset) of the next intact batch in bytes that begin with a damaged one.
 
-    None where no position is certain. Several batches may be damaged before it; the base offset is above
+    Returns None where no position is certain. Several batches may be damaged before it; the base offset is above
     `from_offset`.
     """
     view = memoryview(records)
@@ -111,13 +114,13 @@ def resumed(records: bytes, from_offset: int, rules: Rules) -> tuple[int, int] |
 
 
 def has_transactional(records: bytes) -> bool:
-    """Returns whether any of the batches is transactional."""
+    """Returns whether any batch in these bytes is transactional."""
     view = memoryview(records)
     return any(is_transactional(view[at:]) for at in chain((0,), _ends_by_length(view, 0)))
 
 
 def has_unread_end(records: bytes, max_bytes: int) -> bool:
-    """Returns whether a fetch's bytes end within a batch though they are fewer than `max_bytes`."""
+    """Returns whether a fetch's bytes end within a batch, though there are fewer of them than `max_bytes`."""
     view, position = memoryview(records), 0
     while len(view) - position >= LOG_OVERHEAD_BYTES:
         size_bytes = _size(view, position)
@@ -132,7 +135,7 @@ def _size(view: memoryview, position: int) -> int:
 
 
 def _entry(view: memoryview, position: int, rules: Rules) -> Entry | None:
-    """Returns the batch or message at a position; None if it is incomplete or absent. Raises RecordError for damage."""
+    """Returns the intact batch or message at a position; None for an incomplete one or none; raises RecordError."""
     left = len(view) - position
     if left <= MAGIC_POSITION or (view[position + MAGIC_POSITION] == MAGIC_V2 and left < HEADER_BYTES):
         return None
@@ -175,27 +178,27 @@ def _overlaps(entry: Entry, expected: int) -> CorruptRecordError:
 
 
 def _fits_before(view: memoryview, entry: Entry, expected: int, rules: Rules) -> bool:
-    """Returns whether the first batch has just as many offsets as lie between `expected` and the second batch."""
+    """Returns whether the first batch has exactly as many offsets as from `expected` to before the second batch."""
     following = _readable(view, entry.size_bytes, rules)
     return following is not None and following.base_offset - expected == entry.offsets
 
 
 def _leads_on(first: Entry | None, following: Entry, from_offset: int) -> bool:
-    """Returns whether a batch's base offset fits after the damaged first one; `first` is None if that is unreadable."""
+    """Returns whether `following` can come after the damaged batch `first`, which is None if it can't be read."""
     if first is not None and following.base_offset < first.next_offset:
         return following.base_offset - from_offset == first.offsets
     return following.base_offset > from_offset
 
 
 def _check_neighbour(view: memoryview, position: int, entry: Entry, expected: int, rules: Rules) -> None:
-    """Raises CorruptRecordError if the next batch begins in the gap before this one, or within this one's offsets."""
+    """Raises CorruptRecordError if the batch behind `entry` begins from `expected` on, but before the entry's end."""
     following = _readable(view, position + entry.size_bytes, rules)
     if following is not None and expected <= following.base_offset < entry.next_offset:
         raise _overlaps(following, entry.next_offset)
 
 
 def _proven_ends(view: memoryview) -> Iterator[int]:
-    """Yields positions at which the first batch, or a damaged one behind it, may end."""
+    """Yields positions at which the first batch, or a damaged one behind it, may end: by length fields or CRCs."""
     last = 0
     for last in _ends_by_length(view, 0):
         yield last
@@ -206,7 +209,7 @@ def _proven_ends(view: memoryview) -> Iterator[int]:
 
 
 def _ends_by_length(view: memoryview, position: int) -> Iterator[int]:
-    """Yields the positions at which batches end by their length fields, until one is impossible or the bytes end."""
+    """Yields the positions where batches end by their length fields, as long as those are possible."""
     while len(view) - position > MAGIC_POSITION:
         size_bytes = _size(view, position)
         if not MAGIC_POSITION < size_bytes < len(view) - position:

@@ -20,9 +20,9 @@ OFFSET = struct.Struct(">q")
 
 
 def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yields runs of the same format as (magic, bytes): MAGIC_V2 for batches, MAGIC_V1 for messages of v0 and v1.
+    """Yields (MAGIC_V2, bytes) of consecutive v2 batches, and (MAGIC_V1, bytes) of consecutive v0 and v1 messages.
 
-    An incomplete or unknown entry at the end belongs to the last run, for the decoder of the run to judge.
+    An incomplete or unknown entry at the end belongs to the last of these, for its decoder to judge.
     """
     view = memoryview(buffer)
     begin = position = 0
@@ -42,12 +42,12 @@ def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def first_offset(run: Buffer) -> int:
-    """Returns the offset field of the first batch or message of a run."""
+    """Returns the offset field of the first batch or message in these bytes."""
     return int(OFFSET.unpack_from(run)[0])
 
 
 def message_offsets(run: memoryview) -> Iterator[int]:
-    """Yields the offset of each whole message of a run; that of a wrapper is the offset of its last message."""
+    """Yields the offset of each whole v0 or v1 message; that of a wrapper is the offset of its last message."""
     at = 0
     while len(run) - at >= LOG_OVERHEAD_BYTES:
         (size,) = SIZE.unpack_from(run, at + SIZE_POSITION)

@@ -65,7 +65,9 @@ def _does_not_rise(position: int, header: BatchHeader, end_offset: int) -> Corru
 
 
 def extent(records: Buffer, asked_offset: int, *, goes_on: bool = False) -> Extent:
-    """Returns how far the bytes of a fetch go: to `asked_offset` without a whole batch. `goes_on` is as in `rising`.
+    """Returns how far the bytes of a fetch from `asked_offset` go; to that offset if they have no whole batch.
+
+    `goes_on` says that a batch that was read before ends exactly at `asked_offset`.
 
     Raises:
         CorruptRecordError: The offsets of batches or messages do not rise from `asked_offset` on.
@@ -78,7 +80,7 @@ def extent(records: Buffer, asked_offset: int, *, goes_on: bool = False) -> Exte
 
 
 def _extent_of_batches(run: memoryview, before: Extent, goes_on: bool) -> Extent:
-    """Returns the extent after more batches; checks them as `rising` does, but faster for many small ones."""
+    """Returns how far the bytes up to the end of these batches go; checks that offsets rise, as `rising` does."""
     end_offset, leader_epoch = before
     least_base_offset = end_offset if goes_on else 0
     for position, header in walk(run):

@@ -39,7 +39,7 @@ class LegacyMessage(NamedTuple):
 
 
 def read_body(body: Buffer) -> LegacyMessage:
-    """Returns the message in a body (exactly its bytes, without the length before), its CRC checked.
+    """Returns the message in `body` (exactly its bytes, without the length before them); checks its CRC.
 
     Raises CorruptRecordError, UnsupportedMagicError or UnsupportedCodecError.
     """
@@ -75,7 +75,7 @@ def payloads_of(message: LegacyMessage, limit_bytes: int = DECOMPRESSED_LIMIT_BY
 
 
 def walk_bodies(buffer: Buffer) -> Iterator[LegacyMessage]:
-    """Yields every message of a buffer, which must end where the last one does; raises what `read_body` raises."""
+    """Yields every message of a buffer, which must end where the last one does; raises RecordError for damage."""
     view = memoryview(buffer)
     position = 0
     while position < len(view):

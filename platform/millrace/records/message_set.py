@@ -71,7 +71,10 @@ def compress_block(codec: Codec, data: Buffer, magic: int) -> bytes:
 
 
 def decompress_block(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Returns a decompressed block of a v0 or v1 message; raises what `decompress` raises."""
+    """Returns a decompressed block of a v0 or v1 message; raises CorruptRecordError for damage.
+
+    Raises RecordTooLargeError above `limit_bytes`, UnsupportedCodecError for zstd.
+    """
     match codec:
         case Codec.LZ4:
             return decompress(codec, _mended(bytes(data)), limit_bytes)
@@ -90,7 +93,7 @@ def _xerial(data: memoryview) -> bytes:
 
 
 def _mended(frame: bytes) -> bytes:
-    """Returns an LZ4 frame with the correct header checksum if it has the wrong one; else as it is."""
+    """Returns the LZ4 frame with a correct header checksum, if it has the wrong one that old Kafka clients write."""
     position = _checksum_position(frame)
     if position >= len(frame) or frame[position] != _broken_checksum(frame):
         return frame
@@ -140,7 +143,7 @@ class Message(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Attributes bits 0-2; raises UnsupportedCodecError for one that is not defined."""
+        """The compression codec, bits 0 to 2 of the attributes; raises UnsupportedCodecError for an undefined one."""
         return codec_of(self.attributes & CODEC_MASK)
 
     @property
@@ -159,7 +162,7 @@ def walk_messages(buffer: Buffer) -> Iterator[tuple[int, Message]]:
 
 
 def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yields (position, bytes) of each whole message, without checks other than of its length."""
+    """Yields (position, bytes) of each whole message; raises CorruptRecordError for an impossible length."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position >= ENTRY.size:
@@ -174,7 +177,7 @@ def walk_entries(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def has_wrapper(buffer: Buffer) -> bool:
-    """Returns whether a message has a codec; stops at one with an impossible length."""
+    """Returns whether any message has a codec; looks no further than a message with an impossible length."""
     try:
         return any(entry[ATTRIBUTES_POSITION] & CODEC_MASK for _, entry in walk_entries(buffer))
     except CorruptRecordError:
@@ -199,14 +202,17 @@ def open_messages(
 
 
 def unwrap(wrapper: Message, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Returns the decompressed message set in a wrapper; raises what `decompress` raises."""
+    """Returns the decompressed message set in a wrapper; raises RecordError, RecordTooLargeError above the limit."""
     if wrapper.value is None:
         raise CorruptRecordError(f"wrapper at offset {wrapper.offset} has no value")
     return decompress_block(wrapper.codec, wrapper.value, limit_bytes)
 
 
 def decode_message_set(buffer: Buffer, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """Yields the records of all whole messages, without timestamps in v0; raises what `open_messages` raises."""
+    """Yields the records of all whole messages, without timestamps in v0; raises RecordError for damage.
+
+    Raises RecordTooLargeError once all wrappers together hold more than `limit_bytes`.
+    """
     for _, records in open_messages(buffer, limit_bytes):
         yield from records
 
@@ -237,7 +243,7 @@ def encode_message_set(
 
 
 def read_message(entry: memoryview, position: int = 0) -> Message:
-    """Returns the message of exactly these bytes, its CRC checked; raises what `walk_messages` does, for `position`."""
+    """Returns the message of exactly these bytes, which are at `position`; raises RecordError for damage."""
     offset, _ = ENTRY.unpack_from(entry)
     message = entry[ENTRY.size :]
     crc, magic, attributes = START.unpack_from(message)
@@ -276,7 +282,7 @@ def _integer(form: struct.Struct, message: memoryview, at: int) -> int:
 
 
 def inner_records(wrapper: Message, block: Buffer) -> list[Record]:
-    """Returns a wrapper's records from `block`, what `unwrap` returns for it; raises RecordError for damage."""
+    """Returns a wrapper's records; `block` is its decompressed message set. Raises CorruptRecordError."""
     messages = [message for _, message in walk_messages(block)]
     rest_bytes = len(block) - sum(message.size_bytes for message in messages)
     if not messages or rest_bytes:

@@ -67,7 +67,7 @@ class NewRecord(NamedTuple):
 
 
 class BatchProducer(NamedTuple):
-    """The producer id, epoch and first sequence number of a batch (KIP-98); by default no idempotent producer's."""
+    """The producer id, epoch and first sequence number of a batch (KIP-98); by default those of no such producer."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -109,7 +109,7 @@ def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
 
 
 def decode_records(buffer: Buffer) -> Iterator[Record]:
-    """Returns the records of every whole batch in the buffer, CRCs checked; control batches are skipped."""
+    """Yields the records of every whole batch in the buffer, CRCs checked, except for control batches."""
     for position, header in walk(buffer):
         check_crc(buffer, position, header)
         if not header.is_control:
@@ -122,7 +122,7 @@ def decode_batch(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
 
 
 def decompress_body(header: BatchHeader, batch: memoryview, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Returns the bytes of a batch's records, at most `limit_bytes` of them; raises what `decompress` raises."""
+    """Returns a batch's records, decompressed; raises RecordError, RecordTooLargeError above `limit_bytes`."""
     return decompress(codec_of(header.codec_id), batch[HEADER_BYTES:], limit_bytes)
 
 
@@ -138,26 +138,23 @@ def decode_body(header: BatchHeader, body: bytes) -> Iterator[Record]:
 
 
 def records_of(header: BatchHeader, body: Buffer) -> list[Record]:
-    """Returns what `decode_body` yields as a list; much faster, if the record kernel is compiled."""
+    """Returns what `decode_body` yields, as a list; much faster if the record kernel (C code) is compiled."""
     if native is None:
         return list(decode_body(header, bytes(body)))
     return native.read_records(kernel_batch(header, body), Record)
 
 
 def read_records(batch: memoryview) -> list[Record]:
-    """Returns the records of a batch, of which `batch` is exactly the bytes; its CRC is not checked.
-
-    Raises RecordError.
-    """
+    """Returns the records of a batch (`batch` is exactly its bytes), CRC unchecked; raises RecordError."""
     header = read_header(batch)
     return records_of(header, decompress_body(header, batch))
 
 
 def kernel_batch(header: BatchHeader, body: Buffer) -> tuple[Buffer, int, int, int, int, bool]:
-    """Returns the arguments for a batch that decoders of the record kernel take.
+    """Returns one batch as the tuple that the record kernel's decoders take.
 
-    These are the records' bytes, base offset, last offset delta, timestamp, record count, and whether the timestamp
-    is that of all records.
+    These are the records' bytes, base offset, last offset delta, timestamp, record count, and whether the timestamp is
+    that of all records.
     """
     same_timestamp = header.is_log_append_time
     timestamp = header.max_timestamp if same_timestamp else header.base_timestamp
@@ -177,7 +174,7 @@ def encode_bodies(placed: Iterable[tuple[int, NewRecord | Record]], base_timesta
 
 
 def encode_bodies_plainly(placed: Iterable[tuple[int, NewRecord | Record]], base_timestamp: int) -> bytes:
-    """Returns what `encode_bodies` does, without the record kernel."""
+    """Returns the encoded records, given as (offset delta, record), without using the record kernel."""
     return b"".join(_encode_record(record, delta, base_timestamp) for delta, record in placed)
 
 
@@ -195,10 +192,7 @@ def _encode(header: BatchHeader, placed: Sequence[tuple[int, NewRecord | Record]
 
 
 def _times(header: BatchHeader, timestamps: Sequence[int]) -> tuple[int, int]:
-    """Returns the (base, largest) timestamp of a batch.
-
-    Raises InvalidRecordError where they differ by more than 64 bits.
-    """
+    """Returns the (base, largest) timestamp of a batch; raises InvalidRecordError if they differ by over 64 bits."""
     keeps_largest = header.is_log_append_time or not timestamps
     largest = header.max_timestamp if keeps_largest else max(timestamps)
     base = header.delete_horizon_ms
@@ -259,7 +253,7 @@ def _decode_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None
 
 
 def decode_headers(body: bytes | memoryview, position: int) -> tuple[tuple[RawHeader, ...], int]:
-    """Returns (headers, position after them), from the header count on; raises CorruptRecordError for damage."""
+    """Returns a record's headers, whose count is at `position`, and the position after; raises CorruptRecordError."""
     count, position = decode_varint(body, position)
     if count < 0 or count > len(body):
         raise CorruptRecordError(f"header count {count} can't be")

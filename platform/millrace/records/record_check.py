@@ -36,7 +36,7 @@ Steps = Generator[None, None, None]
 
 
 class RecordRules(NamedTuple):
-    """A topic's rules for each record: whether it needs a key, and the range of its timestamp; -1 is always valid."""
+    """A topic's rules for records: whether they need a key, and the range of timestamps; -1 is always allowed."""
 
     needs_keys: bool = False
     earliest: int = MIN_LONG
@@ -47,10 +47,10 @@ NO_RULES = RecordRules()
 
 
 class RecordCheck(Protocol):
-    """The check of one batch's records, to which `feed` passes their decompressed bytes in chunks."""
+    """The check of one batch's records: `feed` takes their decompressed bytes in chunks, `end` returns the result."""
 
     def feed(self, chunk: Buffer, /) -> None:
-        """Checks the next chunk of the records' bytes. Raises InvalidRecordError."""
+        """Checks the next chunk of the records' bytes; raises InvalidRecordError for malformed records."""
 
     def end(self) -> tuple[int, Refused]:
         """Returns the largest timestamp, -1 at least, and (index, timestamp) of refused records, 10,000 at most.
@@ -66,9 +66,9 @@ def new_record_check(header: BatchHeader, rules: RecordRules = NO_RULES) -> Reco
 
 
 def check_in_place(batches: Buffer, position: int, header: BatchHeader) -> int:
-    """Checks the form of an uncompressed batch's records, and returns their largest timestamp.
+    """Returns the largest timestamp of an uncompressed batch, whose bytes are at `position` in `batches`.
 
-    The batch's bytes are at `position`. Raises InvalidRecordError.
+    Raises InvalidRecordError for malformed records.
     """
     begin, end = position + HEADER_BYTES, position + header.size_bytes
     if native is not None:
@@ -86,7 +86,7 @@ False says nothing: where the kernel has no CRC-32C for this processor, it is fa
 
 
 class PlainRecordCheck:
-    """The check without the record kernel."""
+    """The check of one batch's records in Python, without the record kernel."""
 
     def __init__(self, record_count: int, base_timestamp: int, needs_keys: bool, earliest: int, latest: int) -> None:
         self._record_count = record_count
@@ -102,14 +102,14 @@ class PlainRecordCheck:
         next(self._steps)
 
     def feed(self, chunk: Buffer, /) -> None:
-        """Checks the next chunk of the records' bytes. Raises InvalidRecordError."""
+        """Checks the next chunk of the records' bytes; raises InvalidRecordError for malformed records."""
         self._before += len(self._data)
         self._data, self._at = bytes(chunk), 0
         if self._data:
             next(self._steps)
 
     def end(self) -> tuple[int, Refused]:
-        """Returns what `RecordCheck.end` returns."""
+        """Returns the largest timestamp, and (index, timestamp or None without a key) of refused records."""
         if self._index != self._record_count:
             self._at = len(self._data)
             raise self._wrong("the bytes end before the last record that the header counts")

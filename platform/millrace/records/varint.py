@@ -10,7 +10,7 @@ MAX_UNSIGNED = 2**64 - 1
 
 
 def encode_varint(value: int) -> bytes:
-    """Returns a signed integer of up to 64 bits as one to ten bytes."""
+    """Returns a signed integer of up to 64 bits as one to ten bytes (a zig-zag varint)."""
     zigzag = (value << 1) ^ (value >> 63)
     out = bytearray()
     while zigzag > 0x7F:
@@ -21,7 +21,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Returns (value, position after it); raises CorruptRecordError when it is cut short or longer than 64 bits."""
+    """Returns (value, position after it); raises CorruptRecordError if the varint is cut short or exceeds 64 bits."""
     result = shift = 0
     for count in range(MAX_VARLONG_BYTES):
         try:

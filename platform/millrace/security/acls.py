@@ -23,7 +23,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class _Named(IntEnum):
-    """A number of the protocol whose name has two forms: `TRANSACTIONAL_ID`, and `TransactionalId` in ZooKeeper."""
+    """A number of the protocol with a name in two forms: `TRANSACTIONAL_ID`, and in ZooKeeper `TransactionalId`."""
 
     __hash__ = int.__hash__  # decisions look entries up: an enumeration's own hash takes many times as long
 
@@ -34,7 +34,7 @@ class _Named(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns the member with this name, in either form and any case; raises ValueError where there is none."""
+        """Returns the member with this name, in either form and in any case; raises ValueError where there is none."""
         wanted = text.strip().replace("_", "").lower()
         for one in cls:
             if one.name.replace("_", "").lower() == wanted:
@@ -43,7 +43,7 @@ class _Named(IntEnum):
 
 
 class ResourceType(_Named):
-    """The types of resources that entries protect; only filters may have ANY."""
+    """The types of resources that access control entries protect; only filters may have ANY."""
 
     UNKNOWN = 0
     ANY = 1
@@ -56,7 +56,7 @@ class ResourceType(_Named):
 
 
 class PatternType(_Named):
-    """Whether an entry's resource name is a whole name or a prefix; ANY and MATCH occur in filters alone."""
+    """Whether an access control entry's name is a whole name or a prefix; ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -66,7 +66,7 @@ class PatternType(_Named):
 
 
 class AclOperation(_Named):
-    """The operation that an entry allows or denies: ALL stands for all operations. ANY occurs in filters alone."""
+    """The operation that an access control entry allows or denies; ALL means all of them. ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -86,7 +86,7 @@ class AclOperation(_Named):
 
 
 class PermissionType(_Named):
-    """Whether an entry allows or denies its operation; ANY occurs in filters alone."""
+    """Whether an access control entry allows or denies its operation; ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -103,7 +103,7 @@ class ResourcePattern(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """One entry of the access control lists."""
+    """An access control entry: whether a principal, from a host, may do an operation."""
 
     principal: str
     host: str
@@ -147,7 +147,7 @@ class AclFilter(NamedTuple):
         return pattern.name == WILDCARD
 
     def finds_acl(self, acl: Acl) -> bool:
-        """Returns whether the filter matches an entry, apart from its resource."""
+        """Returns whether the filter matches an access control entry, apart from its resource."""
         return (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
@@ -156,7 +156,7 @@ class AclFilter(NamedTuple):
         )
 
     def named_resources(self) -> tuple[ResourcePattern, ...]:
-        """Returns the only patterns that the filter can match, for a lookup; () if all have to be searched."""
+        """Returns the only resource patterns that the filter can match; () if it may match other names as well."""
         if self.resource_type is ResourceType.ANY or self.name is None or self.pattern_type is PatternType.MATCH:
             return ()
         if self.pattern_type is PatternType.ANY:
@@ -166,7 +166,7 @@ class AclFilter(NamedTuple):
         return tuple(ResourcePattern(self.resource_type, self.name, one) for one in types)
 
     def found(self, acls: Acls) -> Iterator[AclBinding]:
-        """Yields the bindings that the filter matches, those of one resource together."""
+        """Yields the bindings in `acls` that the filter matches, those of one resource together."""
         for pattern, entries in acls.items():
             if self.finds_resource(pattern):
                 for acl in sorted(entries):

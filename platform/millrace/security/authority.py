@@ -54,7 +54,7 @@ class Authority(NamedTuple):
 
     @classmethod
     def from_pem(cls, text: str) -> Self:
-        """Returns the authority with this key and certificate (`key_store`, PEM); raises InvalidConfigError."""
+        """Returns the authority whose key and certificate are in a PEM text; raises InvalidConfigError."""
         try:
             key = load_pem_private_key(text.encode(), None)
             certificate = x509.load_pem_x509_certificate(text.encode())
@@ -66,12 +66,12 @@ class Authority(NamedTuple):
 
     @property
     def key_store(self) -> str:
-        """The authority's key and certificate, as PEM."""
+        """The authority's key and certificate, as a text in PEM format."""
         return _key_store(self.key, self.certificate)
 
     @property
     def trusted(self) -> str:
-        """The authority's certificate, as PEM, for the trust stores of clients."""
+        """The authority's certificate, as a text in PEM format, for the trust stores of clients."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, hosts: Iterable[str], now_ms: int) -> str:

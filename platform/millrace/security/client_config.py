@@ -33,13 +33,13 @@ VARIABLE_PREFIX = "MILLRACE_"
 
 @dataclass(frozen=True, slots=True)
 class SecuritySource:
-    """Where a process reads a client's security from; may be pickled and logged, as the options have no secrets."""
+    """The file and options from which a process reads a client's security; has no secrets, so it may be logged."""
 
     client_config: str | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     def read(self) -> ClientSecurity:
-        """Returns the security, read from this process's files and environment, as `read_client_security` does."""
+        """Returns the security by that file, the options and this process's environment; raises InvalidConfigError."""
         return read_client_security(self.client_config, dict(self.options))
 
 
@@ -70,12 +70,12 @@ def read_client_security(
 
 
 def properties_of_file(client_config: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the security properties in a file, with their values as text."""
+    """Returns the security properties, with values as text, in a file or in `env:NAME`; raises InvalidConfigError."""
     return {name: value for name, (value, _) in _of_file(client_config, environment).items()}
 
 
 def properties_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Returns the security properties in the environment, as {property: (variable, value)}."""
+    """Returns the security properties in environment variables, as {property: (variable, value)}."""
     named = {one: one.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".") for one in environment}
     return {
         name: (variable, environment[variable])
@@ -123,10 +123,9 @@ WAY_ON = (
 
 
 def admin_token(environment: Mapping[str, str]) -> str:
-    """Returns the admin endpoint's token from the environment, or from the file that it names; "" for none.
+    """Returns the admin endpoint's token by the environment, "" for none.
 
-    Raises:
-        InvalidConfigError: The file can't be read.
+    Raises InvalidConfigError where the environment names a file that can't be read.
     """
     token = environment.get(TOKEN, "").strip()
     path = environment.get(TOKEN_FILE, "").strip()

@@ -88,7 +88,7 @@ PREFIXES = ("security.", "ssl.", "sasl.")
 
 
 class PropertyError(InvalidConfigError):
-    """A security property with a wrong value, or that is missing; `name` is the property's."""
+    """A security property that is missing, or has a wrong value; `name` is the property's name."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -96,12 +96,12 @@ class PropertyError(InvalidConfigError):
 
 
 def is_of_security(name: str) -> bool:
-    """Returns whether a property's name begins like those of security (`ssl.`, `sasl.` …), known or not."""
+    """Returns whether a property's name has a prefix of the security properties' names (`ssl.`, `sasl.` …)."""
     return name.startswith(PREFIXES)
 
 
 def canonical(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the security properties, checked, under Kafka's names for those of librdkafka.
+    """Returns the security properties, checked, with Kafka's names where librdkafka has other ones.
 
     Files of certificates and keys must be readable, and are not parsed. Raises PropertyError, which names a property.
     """
@@ -194,7 +194,7 @@ def _contradictions() -> Iterator[tuple[str, str]]:
 
 
 def _take_pem_files(given: dict[str, str]) -> None:
-    """Rewrites librdkafka's properties as Kafka's: two PEM files as their text, and the identification `none` as ""."""
+    """Replaces librdkafka's certificate and key files by their text, and its identification `none` by Kafka's ""."""
     if given.get(IDENTIFICATION, "").lower() == "none":
         given[IDENTIFICATION] = ""
     for name, to in ((CERTIFICATE_FILE, CHAIN), (KEY_FILE, KEY)):
@@ -231,7 +231,7 @@ def jaas_of(mechanism: str, username: str, password: str) -> str:
 
 
 def login_module(mechanism: str) -> str:
-    """Returns the name of the Java class by which `sasl.jaas.config` means a mechanism."""
+    """Returns the Java class that `sasl.jaas.config` has to name for a SASL mechanism, such as `SCRAM-SHA-256`."""
     from millrace.security.sasl.mechanisms import LOGIN_MODULES  # noqa: PLC0415 -- loaded where SASL is used
 
     return LOGIN_MODULES[mechanism]
@@ -286,16 +286,16 @@ class ClientSecurity:
         return self._properties.get(MECHANISM, "") if self.protocol.uses_sasl else ""
 
     def new_mechanism(self) -> ClientMechanism:
-        """Returns a new `ClientMechanism` for one authentication."""
+        """Returns the client's side of a new SASL authentication."""
         from millrace.security.sasl.mechanisms import client_mechanism  # noqa: PLC0415 -- loaded where it is used
 
         return client_mechanism(self._properties)
 
     def secure(self, connected: socket.socket, host: str) -> socket.socket:
-        """Returns a connected socket wrapped in TLS, after the handshake with the host; without TLS as it is.
+        """Returns the socket wrapped in TLS, after the handshake with `host`; or, if the protocol has no TLS, as it is.
 
-        Raises TlsError where the host's certificate is not valid, or the host refuses this client; raises OSError
-        where the connection fails.
+        Raises TlsError where the host's certificate is not valid, or the host refuses this client; raises OSError where
+        the connection fails.
         """
         if self.context is None:
             return connected
@@ -305,7 +305,7 @@ class ClientSecurity:
             raise self.explained(error, host) or error from error
 
     def explained(self, error: OSError, peer: str) -> MillraceError | None:
-        """Returns the TlsError that explains a failed call of a socket; None where TLS is not the cause."""
+        """Returns the TlsError that explains why a call of a socket failed; None where TLS is not the cause."""
         if self.context is None:
             return None
         from millrace.security.tls import tls_error  # noqa: PLC0415 -- loaded where it is used

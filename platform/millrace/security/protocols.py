@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class SecurityProtocol(IntEnum):
-    """How a connection is secured: by TLS or not, and by SASL or not."""
+    """How a connection is secured: with or without TLS, with or without SASL."""
 
     PLAINTEXT = 0
     SSL = 1

@@ -66,13 +66,13 @@ class KeyAndChain(NamedTuple):
 
 
 def files_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the paths of the key store and the trust store that the properties name."""
+    """Returns the paths of the key store and the trust store, as far as the properties name them."""
     names = (f"{KEY_STORE}.location", f"{TRUST_STORE}.location")
     return tuple(value for name in names if (value := properties.get(name, "").strip()))
 
 
 def read_key_store(properties: Mapping[str, str]) -> KeyAndChain | None:
-    """Returns the key and certificates of the properties' key store; None without one. Raises InvalidConfigError."""
+    """Returns the key and certificates in the key store that properties name, if any; raises InvalidConfigError."""
     password = properties.get(KEY_PASSWORD) or None
     key, chain = f"{KEY_STORE}.key", f"{KEY_STORE}.certificate.chain"
     if properties.get(key) or properties.get(chain):
@@ -92,7 +92,7 @@ def read_key_store(properties: Mapping[str, str]) -> KeyAndChain | None:
 
 
 def read_trust_store(properties: Mapping[str, str]) -> Sequence[x509.Certificate] | None:
-    """Returns the certificates of the properties' trust store; None without one. Raises InvalidConfigError."""
+    """Returns the certificates in the trust store that properties name, if any; raises InvalidConfigError."""
     name = f"{TRUST_STORE}.certificates"
     if properties.get(name):
         _check_is_pem(TRUST_STORE, properties, name)
@@ -135,7 +135,7 @@ def _check_is_pem(store: str, properties: Mapping[str, str], given: str) -> None
 
 
 def _read(name: str, location: str) -> tuple[str, bytes]:
-    """Returns `NAME=LOCATION`, for messages of errors, and the file's content; raises InvalidConfigError."""
+    """Returns `NAME=LOCATION`, for error messages, and the bytes of the file there; raises InvalidConfigError."""
     place = f"{name}={location}"
     try:
         return place, Path(location).read_bytes()
@@ -203,7 +203,7 @@ def _key_and_chain(place: str, text: str, password: str | None) -> KeyAndChain:
 
 
 def _in_order(own: x509.Certificate, others: Sequence[x509.Certificate]) -> list[x509.Certificate]:
-    """Returns the chain from a certificate, by issuers among the others, toward an authority."""
+    """Returns the chain of certificates from `own`, each followed by its issuer as far as `others` has that."""
     chain = [own]
     while (issuer := next((one for one in others if one.subject == chain[-1].issuer), None)) and issuer not in chain:
         chain.append(issuer)
@@ -218,7 +218,7 @@ NEWEST = {"TLS": "TLSv1.3", "TLSv1.2": "TLSv1.2", "TLSv1.3": "TLSv1.3"}
 
 
 def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the TLS context of a listener. Raises InvalidConfigError, which names property and file."""
+    """Returns the TLS context of a listener; raises InvalidConfigError, which names property and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_protocol(context, properties)
     material = read_key_store(properties)
@@ -237,7 +237,7 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Returns the TLS context of a client. Raises InvalidConfigError, which names property and file."""
+    """Returns the TLS context of a client; raises InvalidConfigError, which names property and file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_protocol(context, properties)
     algorithm = properties.get(IDENTIFICATION, "https").strip().lower()
@@ -285,7 +285,7 @@ def _enabled_versions(properties: Mapping[str, str]) -> list[str]:
 
 
 def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> bool:
-    """Makes the context trust the certificates of the trust store; returns whether the properties have one."""
+    """Makes the context trust the certificates of the trust store; returns whether the properties name one."""
     trusted = read_trust_store(properties)
     if trusted is None:
         return False
@@ -347,7 +347,7 @@ NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LA
 
 
 def tls_error(error: OSError, peer: str) -> TlsError | None:
-    """Returns the error of a handshake or of an alert; None for what belongs to the connection below TLS."""
+    """Returns the TlsError for a failed handshake or a TLS alert; None for an error of the connection itself."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(_of_certificate(error, peer))
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):

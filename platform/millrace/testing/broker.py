@@ -33,7 +33,7 @@ LOG_TAIL_LINES = 20
 
 
 def start_broker(command: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts a broker whose stdout can be read; it ends with this process (`millrace.lifeline`)."""
+    """Starts a broker's command, whose stdout can be read; the broker is killed when this process ends."""
     return start_with_lifeline(command, stdout=subprocess.PIPE, stderr=stderr)
 
 
@@ -110,7 +110,7 @@ class BrokerProcess:
 
     @property
     def admin_url(self) -> str:
-        """The URL of its admin endpoint, such as `http://HOST:PORT`, which opens shortly after the broker serves."""
+        """The URL of the admin endpoint, `http://HOST:PORT`, once it is open; raises SetupError if it does not open."""
         file = self.data_dir / "admin.address"
         deadline = time.monotonic() + START_TIMEOUT_S
         while not file.exists():
@@ -121,7 +121,7 @@ class BrokerProcess:
 
     @property
     def admin_token(self) -> str:
-        """The token that changes by its admin endpoint need: that of the property, or the one that the broker made."""
+        """The token for changes by the broker's admin endpoint: that of the properties, or the broker's own."""
         return self._given_token or (self.data_dir / "admin.token").read_text(encoding="utf-8").strip()
 
     def start(self) -> None:
@@ -179,12 +179,12 @@ class BrokerProcess:
         self.start()
 
     def close(self) -> None:
-        """Stops the broker and deletes its log."""
+        """Stops the broker and deletes its messages (`read_log`); its data stays."""
         self.stop()
         self._log.close()
 
     def read_log(self) -> str:
-        """Returns everything that the broker has written to stderr, restarts included."""
+        """Returns all messages that the broker has written to stderr, since the first start."""
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     def _end(self, signal_number: signal.Signals) -> int:

@@ -55,7 +55,7 @@ class SecuredListener(NamedTuple):
 
 
 def secured_listener(folder: Path, name: str) -> SecuredListener:
-    """Makes an authority, a certificate and a user, as a listener with this security protocol needs, for one test.
+    """Makes, in `folder`, an authority, a certificate and a user for a listener with the security protocol `name`.
 
     The password and the key are written to the folder, which should be readable by its owner alone. Raises
     InvalidConfigError for an unknown name.
@@ -94,9 +94,9 @@ class LocalBroker(BrokerProcess):
     Args:
         data_dir: The folder of the logs.
         properties: Broker properties by Kafka's names.
-        security: A security protocol, such as `SASL_SSL`: the broker's listener has it, with a certificate and a user
-            made for this broker alone. Or Kafka's client properties, by which the calls here reach a listener that
-            stands in `properties`.
+        security: A security protocol, such as `SASL_SSL`, for the broker's listener, with a certificate and a user
+            made for this broker. Or Kafka's client properties, with which this object's calls connect to a listener
+            that is set in `properties`.
 
     Attributes:
         client_properties: The properties by which clients reach the broker, beside its address; librdkafka and
@@ -181,7 +181,7 @@ def _time_of(record: NewRecord) -> int | None:
 
 
 class AsyncBroker:
-    """A `LocalBroker` whose calls are awaited."""
+    """A `LocalBroker` whose methods are coroutines."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
@@ -203,23 +203,23 @@ class AsyncBroker:
         return self.broker.client_properties
 
     async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Does what `LocalBroker.create_topic` does."""
+        """Creates a topic; raises TopicExistsError."""
         await self._call(self.broker.create_topic, name, partitions, config)
 
     async def produce(
         self, topic: str, values: Iterable[bytes | NewRecord | None], *, partition: int | None = None
     ) -> list[int]:
-        """Does what `LocalBroker.produce` does."""
+        """Appends values or whole records and returns their offsets; creates the topic if it doesn't exist."""
         return await self._call(self.broker.produce, topic, values, partition=partition)
 
     async def consume(
         self, topic: str, count: int | None = None, *, partition: int | None = None, timeout_s: float = 10.0
     ) -> list[Record]:
-        """Does what `LocalBroker.consume` does."""
+        """Returns a topic's records from its beginning; raises DeliveryTimeoutError if `count` don't come in time."""
         return await self._call(self.broker.consume, topic, count, partition=partition, timeout_s=timeout_s)
 
     async def kill(self) -> None:
-        """Sends SIGKILL, as a crash of the process, and returns the exit status."""
+        """Sends SIGKILL, as a crash of the process, and waits for its end."""
         await self._call(self.broker.kill)
 
     async def restart(self) -> None:

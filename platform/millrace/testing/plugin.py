@@ -22,7 +22,7 @@ SCOPES = ("function", "class", "module", "package", "session")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the plugin's settings to pytest's ini file."""
+    """Adds the plugin's settings to those that pytest reads from its configuration file."""
     parser.addini("millrace_broker_scope", f"scope of the fixture `broker`: {', '.join(SCOPES)}", default="function")
     parser.addini("millrace_broker_properties", "broker properties, NAME=VALUE a line", type="linelist", default=[])
     parser.addini(
@@ -42,19 +42,19 @@ def _broker_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: A
 
 @pytest.fixture(scope=_broker_scope)
 def broker(pytestconfig: pytest.Config) -> Iterator[LocalBroker]:
-    """Starts a standalone broker: `create_topic`, `produce`, `consume`, `kill`, `restart`, `bootstrap`."""
+    """Yields a running `LocalBroker`, by default one per test, to `create_topic`, `produce`, `consume` and `kill`."""
     yield from _started(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def broker_session(pytestconfig: pytest.Config) -> Iterator[LocalBroker]:
-    """Starts one standalone broker for the whole run."""
+    """Yields a running `LocalBroker`, one for the whole test run."""
     yield from _started(pytestconfig)
 
 
 @pytest.fixture
 def async_broker(broker: LocalBroker) -> AsyncBroker:
-    """Returns `broker` with calls to be awaited."""
+    """Returns the fixture `broker` with calls that are awaited."""
     from millrace.testing.local_broker import AsyncBroker  # noqa: PLC0415 -- loaded once a test asks
 
     return AsyncBroker(broker)

@@ -16,7 +16,7 @@ class ApiKey(IntEnum):
     first_flexible: int
 
     def __new__(cls, key: int, first_flexible: int = 0) -> Self:
-        """Makes a member with its API key and its first flexible version."""
+        """Makes a member from its API key and its first flexible version."""
         member = int.__new__(cls, key)
         member._value_ = key
         member.first_flexible = first_flexible
@@ -90,7 +90,7 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {key: key.first_flexible for key in Api
 
 
 class VersionRange(NamedTuple):
-    """The versions from `minimum` to `maximum`, both included."""
+    """The versions of an API from `minimum` to `maximum`, both included."""
 
     minimum: int
     maximum: int
@@ -100,5 +100,5 @@ class VersionRange(NamedTuple):
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Returns whether the messages of a version have compact lengths and tagged fields."""
+    """Returns whether messages of an API's version have compact lengths and tagged fields (KIP-482)."""
     return version >= FIRST_FLEXIBLE_VERSION[api_key]

@@ -38,27 +38,27 @@ class ApiMessages(Generic[Request_co, RequestFields_contra, Response_co, Respons
     def decode_request(self, version: int, body: memoryview | bytes, *, may_have_many: bool = False) -> Request_co:
         """Returns the decoded request; raises MalformedRequestError for invalid bytes, and for too many array elements.
 
-        `may_have_many` allows more than `MAX_ELEMENTS`, for a controller's requests about all partitions.
+        `may_have_many` allows more than `MAX_ELEMENTS` of them, for a controller's requests about all partitions.
         """
         decode = decoder(self.key, version, Direction.REQUEST, may_have_many=may_have_many)
         message: Request_co = beside(lambda: decode(body))
         return message
 
     def decode_response(self, version: int, body: memoryview | bytes) -> Response_co:
-        """Returns the decoded response; raises MalformedRequestError for bytes that are none."""
+        """Returns the decoded response; raises MalformedRequestError for bytes that are no response of this version."""
         message: Response_co = decoder(self.key, version, Direction.RESPONSE)(body)
         return message
 
     def encode_request(self, version: int, fields: RequestFields_contra) -> bytes:
-        """Returns the bytes of a request; raises InvalidRequestError for a value that its field does not hold."""
+        """Returns the bytes of a request's body; raises InvalidRequestError for a value that its field can't hold."""
         return encode_request(self.key, version, fields)
 
     def encode_response(self, version: int, fields: ResponseFields_contra) -> bytes:
-        """Returns the bytes of a response, without its header."""
+        """Returns the bytes of a response's body, without its header."""
         return encode(self.key, version, Direction.RESPONSE, fields)
 
     def ask(self, fields: RequestFields_contra) -> Ask[Response_co]:
-        """Returns a request with these fields, for `Connection.request(*ask)`, which picks the version."""
+        """Returns a request with these fields, for `Connection.request(*ask)`, which chooses the version."""
         return Ask(self, fields)
 
 
@@ -69,7 +69,7 @@ Called: TypeAlias = ApiMessages[object, MessageFields, Message, Never]
 
 
 class Ask(NamedTuple, Generic[Message]):
-    """A request to send: its API, and fields of which type checkers have seen that they are the API's."""
+    """A request to send: its API, and its fields, which type checkers have compared with that API's."""
 
     api: Called[Any, Message]
     fields: Any

@@ -30,7 +30,7 @@ Read = Callable[[Any, int], tuple[Any, int]]
 
 
 def decode(api_key: int, version: int, direction: Direction, body: memoryview | bytes) -> Any:
-    """Returns the message in `body`; raises MalformedRequestError where the bytes are no such message."""
+    """Returns the decoded body of a request or response; raises MalformedRequestError for bytes that are none."""
     return decoder(api_key, version, direction)(body)
 
 
@@ -38,7 +38,11 @@ def decode(api_key: int, version: int, direction: Direction, body: memoryview | 
 def decoder(
     api_key: int, version: int, direction: Direction, *, may_have_many: bool = False
 ) -> Callable[[memoryview | bytes], Any]:
-    """Returns what decodes bodies of one version; a request may have `MAX_ELEMENTS`, or more if it `may_have_many`."""
+    """Returns a function that decodes the bodies of one API version's requests or responses.
+
+    The function raises MalformedRequestError; also for a request of more than `MAX_ELEMENTS` array elements, unless it
+    `may_have_many`.
+    """
     walk, read = _reader(api_key, version, direction)
     max_elements = MAX_ELEMENTS if direction is Direction.REQUEST and not may_have_many else sys.maxsize
 
@@ -54,12 +58,12 @@ def decoder(
 
 
 def encode(api_key: int, version: int, direction: Direction, fields: Fields) -> bytes:
-    """Returns the bytes of a message without its header."""
+    """Returns the bytes of a request's or response's body, without its header."""
     return _writer(api_key, version, direction)(fields)
 
 
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
-    """Returns the bytes of a client's request; raises InvalidRequestError for a value that its field can't hold."""
+    """Returns the bytes of a request's body; raises InvalidRequestError for a value that its field can't hold."""
     try:
         return encode(api_key, version, Direction.REQUEST, fields)
     except UnicodeEncodeError as error:
@@ -69,7 +73,7 @@ def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
 
 
 def warm(api_key: int, version: int) -> None:
-    """Makes an API version's decoder and encoder ahead: the first request would wait some milliseconds for them."""
+    """Makes an API version's decoder and encoder now, which takes milliseconds that its first request would wait."""
     _reader(api_key, version, Direction.REQUEST)
     _writer(api_key, version, Direction.RESPONSE)
 
@@ -94,7 +98,7 @@ def _writer(api_key: int, version: int, direction: Direction) -> Callable[[Field
 
 
 def _add_absent_fields(entity: Any, absent_fields: Mapping[str, Mapping[str, object]]) -> None:
-    """Gives a version's message class, and those in it, class attributes with defaults for fields of other versions."""
+    """Sets defaults of fields that only other versions have on a message's class and its inner classes."""
     for name, value in absent_fields.get(entity.__name__, {}).items():
         if not hasattr(entity, name):
             setattr(entity, name, value)

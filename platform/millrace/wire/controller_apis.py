@@ -44,7 +44,7 @@ PYTHON_TYPES: dict[str, type] = {
 
 
 class Structure(NamedTuple):
-    """A message, or a structure in a message, with the fields of all versions in their order on the wire."""
+    """A message, or a structure in a message, with the fields of all versions in the order of their bytes."""
 
     name: str
     fields: tuple[Field, ...]
@@ -64,7 +64,7 @@ class Field(NamedTuple):
 
 
 class DeclaredApi(NamedTuple):
-    """The versions of an API, and its two messages."""
+    """The versions of an API, and the structures of its request and its response."""
 
     versions: VersionRange
     request: Structure
@@ -72,7 +72,7 @@ class DeclaredApi(NamedTuple):
 
 
 def fields_of(structure: Structure, version: int) -> tuple[SchemaField, ...]:
-    """Returns the fields that a structure has in a version, in their order on the wire."""
+    """Returns the fields that a structure has in one version, in the order of their bytes."""
     return tuple(_schema_field(one, version) for one in structure.fields if one.first <= version <= one.last)
 
 
@@ -86,7 +86,7 @@ def _schema_field(one: Field, version: int) -> SchemaField:
 
 
 def made_type(name: str, fields: Sequence[SchemaField], *, is_flexible: bool) -> Any:
-    """Returns a new frozen dataclass of a message, with the annotations that kio's readers and writers look at."""
+    """Returns a new frozen dataclass for a message, annotated as the library kio needs to read and write it."""
     made = [(one.name, _annotation(one, is_flexible=is_flexible), _dataclass_field(one)) for one in fields]
     namespace = {"__flexible__": is_flexible}
     return dataclasses.make_dataclass(name, made, namespace=namespace, frozen=True, slots=True, kw_only=True)

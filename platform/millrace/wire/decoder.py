@@ -45,39 +45,39 @@ class Decoder:
         self.position = position
 
     def boolean(self) -> bool:
-        """Reads one byte."""
+        """Reads one byte, of which 0 is False."""
         return self._byte() != 0
 
     def int8(self) -> int:
-        """Reads one byte, signed."""
+        """Reads a signed integer of one byte."""
         byte = self._byte()
         return byte - 256 if byte > 127 else byte
 
     def int16(self) -> int:
-        """Reads two bytes, big-endian."""
+        """Reads a signed integer of two bytes, big-endian."""
         return self._integer(INT16)
 
     def int32(self) -> int:
-        """Reads four bytes, big-endian."""
+        """Reads a signed integer of four bytes, big-endian."""
         return self._integer(INT32)
 
     def int64(self) -> int:
-        """Reads eight bytes, big-endian."""
+        """Reads a signed integer of eight bytes, big-endian."""
         return self._integer(INT64)
 
     def uuid(self) -> UUID:
-        """Reads sixteen bytes."""
+        """Reads a UUID of sixteen bytes."""
         return UUID(bytes=bytes(self._take(UUID_BYTES)))
 
     def string(self) -> str:
-        """Reads text that may not be null."""
+        """Reads a string that may not be null; null raises the decoder's error."""
         text = self.nullable_string()
         if text is None:
             raise self._error(f"null at {self.position} where a string belongs")
         return text
 
     def nullable_string(self) -> str | None:
-        """Reads text, or None for null."""
+        """Reads a string; returns None for null."""
         length = self._varint_length() if self._flexible else self._length(INT16)
         if length == NULL:
             return None
@@ -89,19 +89,19 @@ class Decoder:
             raise self._error(f"the string before {self.position} is not UTF-8: {error}") from error
 
     def bytes_(self) -> bytes:
-        """Reads bytes that may not be null, and returns a copy."""
+        """Reads bytes that may not be null, and returns a copy; null raises the decoder's error."""
         view = self.nullable_view()
         if view is None:
             raise self._error(f"null at {self.position} where bytes belong")
         return bytes(view)
 
     def nullable_view(self) -> memoryview | None:
-        """Reads bytes, and returns a view of the message, or None for null."""
+        """Reads bytes, and returns them as a view of the message; None for null."""
         length = self._varint_length() if self._flexible else self._length(INT32)
         return None if length == NULL else self._take(length)
 
     def skip(self, size: int) -> None:
-        """Skips this number of bytes."""
+        """Moves the position behind the next `size` bytes."""
         self._take(size)
 
     def array_length(self) -> int:
@@ -123,7 +123,7 @@ class Decoder:
             self._read_tagged_fields(count)
 
     def read_tagged_fields(self) -> dict[int, memoryview]:
-        """Reads the tagged fields at the end of a structure, and returns their bytes by tag."""
+        """Reads the tagged fields at the end of a structure; returns {tag: the field's bytes}."""
         if not self._flexible or not (count := self.unsigned_varint()):
             return {}
         return self._read_tagged_fields(count)
@@ -142,7 +142,7 @@ class Decoder:
             raise self._error(f"{count} elements at {self.position} are more than {MAX_ELEMENTS} in all")
 
     def unsigned_varint(self) -> int:
-        """Reads one to five bytes of seven bits each, the lowest bits first."""
+        """Reads an unsigned integer of one to five bytes with seven bits each, the lowest bits first."""
         byte = self._byte()
         if byte < 0x80:
             return byte

@@ -19,7 +19,7 @@ DEFAULT_SOURCE = 5
 
 
 class SynonymDescribed(NamedTuple):
-    """A property's value from one source, such as the topic or the default; `source` is the protocol's number of it."""
+    """A property's value from one source, such as the topic or the default; `source` is the protocol's number."""
 
     name: str
     value: str | None
@@ -40,7 +40,7 @@ class ConfigDescribed(NamedTuple):
 
 
 class ResourceDescribed(NamedTuple):
-    """One resource, with its properties or with an error."""
+    """A resource in a DescribeConfigs response, with its properties or with an error."""
 
     error_code: int
     error_message: str | None
@@ -50,7 +50,7 @@ class ResourceDescribed(NamedTuple):
 
 
 def encode_describe_configs_response(version: int, resources: Iterable[ResourceDescribed]) -> bytes:
-    """Returns the encoded DescribeConfigs response, without its header."""
+    """Returns the bytes of a DescribeConfigs response's body, without its header."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     results = list(resources)
     out.int32(0)

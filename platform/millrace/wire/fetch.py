@@ -62,7 +62,7 @@ class PartitionKey(NamedTuple):
 
 
 class FetchPartition(NamedTuple):
-    """The offset from which a client wants records of a partition, and how many bytes."""
+    """One partition of a Fetch request: the offset to read from, the bytes to return at most, and known epochs."""
 
     fetch_offset: int
     max_bytes: int
@@ -91,7 +91,7 @@ class FetchRequest(NamedTuple):
 
 
 def encode_fetch_request(request: FetchRequest) -> bytes:
-    """Returns the request encoded in v17; all of its partitions must be named by topic ids."""
+    """Returns the body of a Fetch request in v17; all of its partitions must be named by topic ids."""
     write = Encoder(flexible=True)
     write.raw(
         HEAD.pack(
@@ -116,7 +116,7 @@ def _encoded(partition: int, one: FetchPartition) -> bytes:
 
 
 def _write_topics(write: Encoder, partitions: Iterable[tuple[PartitionKey, bytes]]) -> None:
-    """Writes an array of topics, each with its id and an array of its encoded partitions."""
+    """Writes an array of topics, each as its id and an array of its partitions, which are encoded already."""
     topics: dict[str | UUID, list[bytes]] = {}
     for (topic, _), encoded in partitions:
         topics.setdefault(topic, []).append(encoded)
@@ -130,7 +130,7 @@ def _write_topics(write: Encoder, partitions: Iterable[tuple[PartitionKey, bytes
 
 
 def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest:
-    """Returns the decoded Fetch request; raises MalformedRequestError for bytes that are none."""
+    """Returns the decoded Fetch request; raises MalformedRequestError for bytes that are no such request."""
     message = FETCH.decode_request(version, body)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     wanted: dict[PartitionKey, FetchPartition] = {}
@@ -211,7 +211,7 @@ def encode_fetch_response(
     session_id: int = NO_SESSION,
     endpoints: Sequence[BrokerMetadata] = (),
 ) -> Parts:
-    """Returns the encoded Fetch response, without its header."""
+    """Returns the body of a Fetch response, as parts that are sent one after the other."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 1:
         out.int32(0)

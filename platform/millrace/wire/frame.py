@@ -26,7 +26,7 @@ COPIED_BYTES_MAX = 64 << 10
 
 
 class FrameBuffer:
-    """The receive buffer of one connection, which yields whole frames; `max_frame_bytes` may be changed at any time."""
+    """One connection's receive buffer, which yields whole frames; `max_frame_bytes` may be changed at any time."""
 
     def __init__(self, scratch: bytearray, max_frame_bytes: int, *, is_shared: bool = True) -> None:
         self._scratch = scratch
@@ -42,12 +42,12 @@ class FrameBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that belongs to this connection alone, in bytes."""
+        """How many bytes of memory this connection alone uses for a partly received frame."""
         return len(self._partial)
 
     @property
     def growth_bytes(self) -> int:
-        """How many bytes the memory of a partly received frame must grow by before more can be read; 0 if none."""
+        """By how many bytes `grow` must enlarge a partly received frame's memory before more is read; 0 if by none."""
         if not self._partial_size or self._partial_filled < len(self._partial):
             return 0
         return min(2 * len(self._partial), self._partial_size) - len(self._partial)
@@ -57,12 +57,12 @@ class FrameBuffer:
         self._give_partial(2 * len(self._partial))
 
     def trim(self) -> None:
-        """Frees the memory that was kept for the next partly received frame, unless one is in it."""
+        """Frees the memory kept for the next partly received frame, unless it holds one now."""
         if not self._partial_size:
             self._partial = bytearray()
 
     def writable(self, at_most_bytes: int = SCRATCH_BYTES) -> memoryview:
-        """Returns the memory, never empty, into which the connection is to read next; `received` yields frames then."""
+        """Returns the memory, never empty, to read from the socket into; `received` then yields the frames."""
         if self._partial_size:
             return memoryview(self._partial)[self._partial_filled : self._partial_size]
         kept = len(self._size_prefix)
@@ -83,7 +83,7 @@ class FrameBuffer:
         return self._cut(self._scratch_view[:end].toreadonly(), end)
 
     def keep(self, body: memoryview) -> memoryview:
-        """Returns a body that `received` has just yielded in memory that stays unchanged until `give_back`."""
+        """Returns a body that `received` has just yielded, in memory that nothing overwrites until `give_back`."""
         if body.obj is self._scratch and len(body) > COPIED_BYTES_MAX:
             self._scratch, self._spare = self._spare or bytearray(len(self._scratch)), None
             self._scratch_view = memoryview(self._scratch)
@@ -92,7 +92,7 @@ class FrameBuffer:
         return body if len(body) > len(self._scratch) else memoryview(bytes(body))
 
     def give_back(self, body: memoryview) -> None:
-        """Takes back the memory of a body, or a part of one, that `keep` returned and that nobody uses any more."""
+        """Takes back the memory of (a part of) a body that `keep` returned, and that nobody uses any more."""
         if isinstance(body.obj, bytearray) and len(body.obj) == len(self._scratch):
             self._spare = body.obj
 
@@ -138,5 +138,5 @@ class FrameBuffer:
 
 
 def framed(*parts: bytes | bytearray | memoryview) -> bytes:
-    """Returns one frame around the parts."""
+    """Returns a frame: the size of the parts as four bytes, then the parts."""
     return b"".join((sum(map(len, parts)).to_bytes(SIZE_BYTES, "big"), *parts))

@@ -47,14 +47,14 @@ FIRST_FLEXIBLE = bytes(
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """Parses the header of a frame, also of an unknown API. Raises MalformedRequestError where it is cut short."""
+    """Returns a request's header, also of an unknown API; raises MalformedRequestError for an incomplete one."""
     fields = None if native is None else native.request_header(frame, FIRST_FLEXIBLE)
     # `tuple.__new__` does what `_make` does, at half the cost.
     return read_any_request_header(frame) if fields is None else tuple.__new__(RequestHeader, fields)
 
 
 def read_any_request_header(frame: memoryview) -> RequestHeader:
-    """Does what `read_request_header` does, in Python, for headers that the kernel does not parse."""
+    """Returns what `read_request_header` does, in Python, for headers that the record kernel does not parse."""
     try:
         api_key, api_version, correlation_id, client_id_length = FIXED.unpack_from(frame)
     except struct.error:
@@ -76,7 +76,7 @@ def read_any_request_header(frame: memoryview) -> RequestHeader:
 
 
 def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int, client_id: str) -> bytes:
-    """Returns the header of a request that Millrace sends."""
+    """Returns the bytes of the header of a request that Millrace sends."""
     if api_key == ApiKey.CONTROLLED_SHUTDOWN and not api_version:
         return WITHOUT_CLIENT_ID.pack(api_key, api_version, correlation_id)
     name = client_id.encode()
@@ -86,14 +86,14 @@ def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int
 
 @cache
 def start_of_responses(api_key: int, api_version: int) -> tuple[struct.Struct, int]:
-    """Returns the struct that packs a response's size and correlation id, and the header's bytes within the size."""
+    """Returns the struct of a response's size and correlation id, and how many header bytes that size counts."""
     if has_tagged_response_header(api_key, api_version):
         return SIZE_CORRELATION_ID_AND_NO_TAGS, CORRELATION_ID.size + len(NO_TAGGED_FIELDS)
     return SIZE_AND_CORRELATION_ID, CORRELATION_ID.size
 
 
 def has_tagged_response_header(api_key: int, api_version: int) -> bool:
-    """Returns whether a response has header v1; ApiVersions always has v0, for clients of any age (KIP-511)."""
+    """Returns whether a response has header v1, with tagged fields; ApiVersions responses never do (KIP-511)."""
     return api_key != ApiKey.API_VERSIONS and api_version >= FIRST_FLEXIBLE_VERSION[api_key]
 
 

@@ -33,7 +33,7 @@ Instead = Mapping[str, tuple[SchemaField, ...]]
 
 
 class Older(NamedTuple):
-    """An old version of an API, told by its differences from version `like`, which kio has.
+    """An old version of an API, described by its differences from version `like`, which the library kio has.
 
     `instead` maps a field of request or response to the fields in its place, perhaps none. A field's key is its name
     or, where that is ambiguous, `Structure.name`.
@@ -104,7 +104,7 @@ def _without_hypothesis(name: str, *how: Any) -> Any:
 
 
 def _load_without_hypothesis(name: str) -> None:
-    """Loads a module of kio whose `import hypothesis` fails, whether installed or not.
+    """Loads a module of the library kio such that its `import hypothesis` fails, whether installed or not.
 
     With hypothesis, kio would register strategies for its types: a quarter of a broker's start.
     """
@@ -134,7 +134,7 @@ WITH_TIMES_THAT_MAY_BE_NONE = {
 
 
 class Direction(Enum):
-    """Which of an API's two messages is meant: request or response."""
+    """Whether an API's request or its response is meant."""
 
     REQUEST = EntityType.request
     RESPONSE = EntityType.response
@@ -142,7 +142,7 @@ class Direction(Enum):
 
 @cache
 def entity_type(api_key: int, version: int, direction: Direction) -> Any:
-    """Returns the frozen dataclass of a message in a version."""
+    """Returns the frozen dataclass of an API's request or response in one version."""
     is_made = api_key in CONTROLLER_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
     if not is_made and (api_key, version) not in OLDER_VERSIONS:
         return _kio_type(api_key, version, direction)
@@ -153,7 +153,7 @@ def entity_type(api_key: int, version: int, direction: Direction) -> Any:
 
 @cache
 def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tuple[SchemaField, ...]]:
-    """Returns (whether the version is flexible, the fields in their order on the wire)."""
+    """Returns (whether the version is flexible, the request's or response's fields in the order of their bytes)."""
     if api_key in CONTROLLER_APIS:
         declared = CONTROLLER_APIS[api_key]
         structure = declared.request if direction is Direction.REQUEST else declared.response
@@ -223,7 +223,7 @@ def _schema_field(field: dataclasses.Field[Any]) -> SchemaField:
 
 
 def inner_type(annotation: Any) -> tuple[Any, bool]:
-    """Returns the type within `X | None` and `tuple[X, ...]`, and whether there was a tuple: an array."""
+    """Returns the type X of `X | None` or `tuple[X, ...]`, and whether there was a tuple, which means an array."""
     repeated = False
     while True:
         origin = get_origin(annotation)

@@ -34,7 +34,7 @@ class BrokerMetadata(NamedTuple):
 
 
 class LeaderHint(NamedTuple):
-    """A partition's leader and its epoch as this broker knows them; -1 where it does not."""
+    """A partition's leader and leader epoch, as this broker knows them; -1 where it knows none."""
 
     leader: int
     leader_epoch: int
@@ -53,7 +53,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """One topic, or the error why it can't be described; the name is None for an unknown id."""
+    """One topic, or the error code for which it is not described; the name is None for an unknown topic id."""
 
     error_code: int
     name: str | None
@@ -64,7 +64,7 @@ class TopicMetadata(NamedTuple):
 
 
 class ClusterMetadata(NamedTuple):
-    """The response to a Metadata request."""
+    """The content of a Metadata response: brokers, cluster id, controller and topics."""
 
     cluster_id: str | None
     controller_id: int
@@ -74,7 +74,7 @@ class ClusterMetadata(NamedTuple):
 
 
 def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
-    """Returns the encoded Metadata response, without its header."""
+    """Returns the body of a Metadata response, as parts that are sent one after the other."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     if version >= 3:
         out.int32(0)
@@ -95,7 +95,7 @@ def encode_metadata_response(version: int, cluster: ClusterMetadata) -> Parts:
 
 
 def encode_current_leader(hint: LeaderHint) -> bytes:
-    """Returns the content of the tagged field CurrentLeader of Produce and Fetch responses (KIP-951)."""
+    """Returns the bytes of the tagged field CurrentLeader of Produce and Fetch responses (KIP-951)."""
     out = Encoder(flexible=True)
     out.int32(hint.leader)
     out.int32(hint.leader_epoch)
@@ -104,7 +104,7 @@ def encode_current_leader(hint: LeaderHint) -> bytes:
 
 
 def encode_node_endpoints(brokers: Sequence[BrokerMetadata]) -> bytes:
-    """Returns the content of the tagged field NodeEndpoints of Produce and Fetch responses (KIP-951)."""
+    """Returns the bytes of the tagged field NodeEndpoints of Produce and Fetch responses (KIP-951)."""
     out = Encoder(flexible=True)
     _brokers(out, FIRST_FLEXIBLE, brokers)
     return out.joined()

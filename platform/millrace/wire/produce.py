@@ -82,7 +82,7 @@ class TopicToProduce(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A decoded Produce request; the timeout is how long acks=all may wait for the in-sync replicas."""
+    """A decoded Produce request; `timeout` is how long acks=all may wait for the in-sync replicas."""
 
     transactional_id: str | None
     acks: int
@@ -117,13 +117,13 @@ class TopicProduced(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview | bytes) -> AnyProduceRequest:
-    """Returns the decoded Produce request; raises MalformedRequestError for bytes that are none."""
+    """Returns the decoded Produce request; raises MalformedRequestError for bytes that are no such request."""
     return produce_decoder(version)(body)
 
 
 @cache
 def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRequest]:
-    """Returns a function that decodes requests of one version, as `decode_produce_request` does."""
+    """Returns a function that decodes Produce requests of one version; it raises MalformedRequestError."""
     copying: Callable[[memoryview | bytes], RequestOfKio] = decoder(ApiKey.PRODUCE, version, Direction.REQUEST)
 
     def decode(body: memoryview | bytes) -> AnyProduceRequest:
@@ -133,7 +133,7 @@ def produce_decoder(version: int) -> Callable[[memoryview | bytes], AnyProduceRe
 
 
 def decode_without_copying(version: int, body: memoryview | bytes) -> ProduceRequest:
-    """Returns what `decode_produce_request` does, but with records that are always views of the request."""
+    """Returns the decoded Produce request, whose records are views of `body`; raises MalformedRequestError."""
     read = Decoder(body, flexible=version >= FIRST_FLEXIBLE, error=MalformedRequestError)
     transactional_id = read.nullable_string() if version >= FIRST_VERSION_WITH_TRANSACTIONS else None
     acks, timeout_ms = read.int16(), read.int32()
@@ -163,7 +163,7 @@ def has_many_partitions(version: int, body: memoryview) -> bool:
 
 
 def _has_one_topic_of_few(version: int, body: memoryview) -> bool:
-    """Returns quickly whether a flexible request is like nearly all: of one topic and fewer than 127 partitions."""
+    """Returns quickly whether a flexible request has, as nearly all, one topic and fewer than 127 partitions."""
     try:
         start = body[0]  # one more than the bytes of the transactional id; 0 for none
         at = start - 1 if start else 0
@@ -200,7 +200,7 @@ def _topic_to_produce(read: Decoder, version: int) -> TopicToProduce:
 def encode_produce_response(
     version: int, topics: Sequence[TopicProduced], endpoints: Sequence[BrokerMetadata] = ()
 ) -> Parts:
-    """Returns the encoded Produce response, without its header."""
+    """Returns the body of a Produce response, as parts that are sent one after the other."""
     out = Encoder(flexible=version >= FIRST_FLEXIBLE)
     out.array_length(len(topics))
     for topic in each(topics):
@@ -258,7 +258,7 @@ OneProduce = tuple[int, int, bytes, memoryview]  # acks, timeout in ms, place, r
 
 
 class ProducePlace(NamedTuple):
-    """The partition of a one-partition request, and the bytes before and after the partition in its response."""
+    """The partition of a one-partition request, and the bytes that stand before and after it in the response."""
 
     name: str
     topic_id: UUID
@@ -267,14 +267,14 @@ class ProducePlace(NamedTuple):
     answer_end: bytes
 
     def appended(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """Returns the encoded response, without its header, for records that were appended."""
+        """Returns the response's body for records that were appended at `base_offset`."""
         _, _, partition, start, end = self
         return start + PARTITION.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset) + end
 
 
 @cache
 def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None]:
-    """Returns a fast reader of requests for one partition; it returns None for one of any other form."""
+    """Returns a fast decoder of Produce requests for one partition; it returns None for a request of another form."""
     if version < FIRST_VERSION_WITH_LOG_START:
         return lambda _: None
     if version < FIRST_FLEXIBLE:
@@ -284,7 +284,7 @@ def one_produce_reader(version: int) -> Callable[[memoryview], OneProduce | None
 
 @lru_cache(maxsize=PLACES_MAX)
 def produce_place(version: int, place: bytes) -> ProducePlace:
-    """Returns the partition that a request's place (the bytes from topic to index) names.
+    """Returns the partition named by a one-partition request's bytes from its topic to its partition index.
 
     Raises MalformedRequestError where the topic's name is not UTF-8.
     """

@@ -52,7 +52,7 @@ class SchemaField(NamedTuple):
 
 
 def walker(fields: Sequence[SchemaField], *, is_flexible: bool) -> Walk:
-    """Returns a function that checks a message's bytes, and returns them without tagged fields that are not known."""
+    """Returns a function that checks a message's bytes, and returns them without tagged fields not among `fields`."""
     step = _struct(fields, is_flexible=is_flexible)
 
     def walk(body: Buffer, elements_max: int) -> Buffer:
@@ -117,7 +117,7 @@ def _one(one: SchemaField, *, is_flexible: bool) -> _Step:
 
 
 def _nullable(inner: _Step) -> _Step:
-    """Returns the step over a struct that may be null, as the byte before it says."""
+    """Returns the function (step) that checks a struct which may be null, as the byte before it says."""
 
     def step(body: Buffer, position: int, left: list[int], edits: list[_Edit]) -> int:
         return inner(body, position + 1, left, edits) if body[position] < 0x80 else position + 1
@@ -220,7 +220,10 @@ def _tagged(fields: dict[int, SchemaField]) -> _Step:
 
 
 def _known(step: _Step, body: Buffer, place: tuple[int, int, int], left: list[int], edits: list[_Edit]) -> None:
-    """Checks a tagged field; `place` has the positions of its size, of its content and of its end."""
+    """Checks a tagged field of the schema by `step`; `place` has the positions of its size, its content and its end.
+
+    Raises ValueError where the content does not have that size.
+    """
     size_position, content, end = place
     before = len(edits)
     if step(body, content, left, edits) != end:
@@ -246,7 +249,7 @@ def read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 
 def _least_bytes(one: SchemaField, *, is_flexible: bool) -> int:
-    """Returns the least number of bytes that a value of a field, or an element if the field is an array, can have."""
+    """Returns the least number of bytes that a value of a field (in an array: one element) can have."""
     if one.kind in FIXED_BYTES:
         return FIXED_BYTES[one.kind]
     if one.kind != "struct":

@@ -39,7 +39,7 @@ NO_TAGGED_FIELDS = "x"  # a byte of zero, in the format of `struct`
 
 
 def writer(fields: Sequence[SchemaField], *, is_flexible: bool) -> Callable[[Fields], bytes]:
-    """Returns a function that encodes a message of these fields, given as a mapping by name."""
+    """Returns a function that encodes a message with these fields, given as {field name: value}."""
     write = _structure(fields, is_flexible=is_flexible)
 
     def message(values: Fields) -> bytes:
@@ -81,7 +81,7 @@ def _all(steps: Sequence[_Write]) -> _Write:
 
 
 def _together(fields: Sequence[SchemaField], end: str = "") -> _Write:
-    """Returns a function that writes consecutive fields of fixed size at once."""
+    """Returns a function that writes consecutive fields of fixed size by one struct, whose format ends with `end`."""
     pack = struct.Struct(f">{''.join(FORMATS[one.kind] for one in fields)}{end}").pack
     find = _finder([one.name for one in fields])
     defaults = {one.name: _number(one.default) for one in fields if one.default is not MISSING}
@@ -125,7 +125,7 @@ def _field(one: SchemaField, *, is_flexible: bool) -> _Write:
 
 
 def _null(one: SchemaField, *, is_flexible: bool) -> bytes:
-    """Returns the bytes of a field that is null, b"" for a field that may not be null."""
+    """Returns the bytes that stand for null in a field; b"" if the field may not be null."""
     if not one.is_nullable:
         return b""
     if not one.is_array and one.kind in NULL:
@@ -136,7 +136,7 @@ def _null(one: SchemaField, *, is_flexible: bool) -> bytes:
 
 
 def _value(one: SchemaField, *, is_flexible: bool) -> _Write:
-    """Returns a function that writes a value, or an element of an array, that is not null."""
+    """Returns a function that writes a value of a field (in an array: one element) that is not null."""
     size = _compact_size if is_flexible else INT16.pack if one.kind == "string" else INT32.pack
     if one.kind == "struct":
         inner = _structure(one.fields, is_flexible=is_flexible)

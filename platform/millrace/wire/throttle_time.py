@@ -65,7 +65,7 @@ WITHOUT = frozenset(
 
 
 def with_throttle_time(api_key: int, version: int, parts: Parts, throttle_ms: int) -> Parts:
-    """Returns a response's parts with the throttle time set; unchanged for a version without that field."""
+    """Returns a response's parts with this throttle time in ms; unchanged for a version without that field."""
     if api_key in WITHOUT or version < FIRST_VERSIONS.get(api_key, 0) or _is_refused(api_key, parts):
         return parts
     index, position = _place(api_key, version, parts)
@@ -73,7 +73,7 @@ def with_throttle_time(api_key: int, version: int, parts: Parts, throttle_ms: in
 
 
 def _place(api_key: int, version: int, parts: Parts) -> tuple[int, int]:
-    """Returns the index of the part that has the throttle time, and the position of the field in the part."""
+    """Returns the index of the part of a response that has the throttle time, and the field's position in that part."""
     if api_key in LAST:
         return _last(parts, is_tagged=is_flexible(api_key, version))
     if api_key == ApiKey.API_VERSIONS:

@@ -14,8 +14,8 @@ def read_brokers(
 ) -> tuple[Address, ...]:
     """Returns the addresses of the live brokers for a security protocol, in the order of their ids as text.
 
-    With `watch` the session's `on_change` is told when a broker comes or goes. One without such a listener is
-    left out; raises ZooKeeperError where none of the brokers has one, and for a registration that can't be read.
+    With `watch` the session's `on_change` is called when a broker comes or goes. A broker without such a listener is
+    left out; raises ZooKeeperError where no broker has one, and for a registration that can't be read.
     """
     ids = sorted(session.children(paths.BROKER_IDS, watch=watch))
     nodes = session.get_many([f"{paths.BROKER_IDS}/{one}" for one in ids])

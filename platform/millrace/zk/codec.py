@@ -53,7 +53,7 @@ By the others brokers find out whether each of them supports what clients may be
 class BrokerRegistration:
     """A live broker, where clients of each listener reach it, and since when (milliseconds since the epoch).
 
-    `registers_again` says that it makes this node again if another deletes it, which Apache Kafka's brokers do not.
+    `registers_again` says that the broker registers again if another client deletes its node; Apache Kafka's don't.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -70,8 +70,8 @@ class BrokerRegistration:
 class TopicAssignment:
     """A topic's id and, by partition, the brokers that keep it.
 
-    While a partition is reassigned, its replicas are the brokers it goes to and then those it comes from; some of the
-    former are in `adding_replicas`, some of the latter in `removing_replicas`, by the partition's index (KIP-455).
+    While a partition is reassigned, its replicas are its new ones and then the old ones that it is to lose (KIP-455).
+    By the partition's index, `adding_replicas` has the ones that it gets, `removing_replicas` those that it loses.
     """
 
     topic_id: UUID
@@ -105,7 +105,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """Returns the id in `/cluster/id`."""
+    """Returns the cluster id in the data of `/cluster/id`; raises ZooKeeperError for other data."""
     return decoded(data, "cluster id", lambda fields: str(fields["id"]))
 
 
@@ -131,7 +131,10 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
-    """Returns the broker in `/brokers/ids/[id]`; before version 2 it has one endpoint, in PLAINTEXT."""
+    """Returns the registration in `/brokers/ids/[id]`; raises ZooKeeperError for other data.
+
+    Before version 2 it has one endpoint, in PLAINTEXT.
+    """
     return decoded(data, "broker registration", _registration)
 
 
@@ -149,12 +152,15 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
-    """Returns the assignment in `/brokers/topics/[topic]`; versions 1 and 2 have no topic id."""
+    """Returns the assignment in `/brokers/topics/[topic]`; raises ZooKeeperError for other data.
+
+    Versions 1 and 2 have no topic id.
+    """
     return decoded(data, "topic assignment", _topic)
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Returns the data of the node `…/partitions/[n]/state`."""
+    """Returns the data of the node `/brokers/topics/[topic]/partitions/[n]/state`."""
     recovery = (
         {} if state.leader_recovery_state == RECOVERED else {"leader_recovery_state": state.leader_recovery_state}
     )
@@ -171,7 +177,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(data: bytes) -> PartitionState:
-    """Returns the state in `…/partitions/[n]/state`."""
+    """Returns the state in `/brokers/topics/[topic]/partitions/[n]/state`; raises ZooKeeperError for other data."""
     return decoded(
         data,
         "partition state",
@@ -186,22 +192,25 @@ def decode_partition_state(data: bytes) -> PartitionState:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """Returns the data of the node `/config/topics/[topic]` or `/config/brokers/[id]`."""
+    """Returns properties as the data of the node `/config/topics/[topic]` or `/config/brokers/[id]`."""
     return dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """Returns the properties in `/config/topics/[topic]` or `/config/brokers/[id]`."""
+    """Returns the properties in `/config/topics/[topic]` or `/config/brokers/[id]`; raises ZooKeeperError."""
     return decoded(data, "topic config", lambda fields: {str(k): str(v) for k, v in fields["config"].items()})
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """Returns the data of the node `/config/changes/[change]`."""
+    """Returns the data of `/config/changes/[change]`, which names what was changed, such as `topics/[topic]`."""
     return dump({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
-    """Returns whose configuration was changed, such as `topics/[topic]`; version 1 has two fields for it."""
+    """Returns whose configuration a `/config/changes/[change]` says was changed, such as `topics/[topic]`.
+
+    In version 1 the data has two fields for it. Raises ZooKeeperError for other data.
+    """
     return decoded(data, "configuration change", _entity_path)
 
 
@@ -221,7 +230,7 @@ def _registration(fields: Mapping[str, Any]) -> BrokerRegistration:
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
-    """Returns the endpoint in a text such as `INTERNAL://[::1]:9092`."""
+    """Returns the endpoint in `LISTENER://HOST:PORT`; `protocols` has the security protocol by listener name."""
     listener, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
     return Endpoint(listener, str(protocols.get(listener, listener)), host.strip("[]"), int(port))
@@ -249,12 +258,12 @@ def _by_index(replicas: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
 
 
 def dump(fields: Mapping[str, object]) -> bytes:
-    """Returns a document in JSON without spaces, its fields in the given order."""
+    """Returns a document as JSON in bytes, without spaces, its fields in the given order."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decoded(data: bytes, what: str, build: Callable[[Any], T]) -> T:
-    """Returns what `build` makes of a document; raises ZooKeeperError, which names `what` it should be."""
+    """Returns what `build` makes of the JSON in `data`; raises ZooKeeperError, "not a `what`", where it can't."""
     try:
         return build(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -265,17 +274,20 @@ ACLS_VERSION = 1
 
 
 def encode_acls(acls: Iterable[Acl]) -> bytes:
-    """Returns the data of a resource's node."""
+    """Returns a resource's access control entries as the data of its node, such as `/kafka-acl/Topic/[name]`."""
     return dump({"version": ACLS_VERSION, "acls": acl_fields(acls)})
 
 
 def decode_acls(data: bytes) -> frozenset[Acl]:
-    """Returns the entries in a resource's node."""
+    """Returns the access control entries in a resource's node, such as `/kafka-acl/Topic/[name]`.
+
+    Raises ZooKeeperError for other data.
+    """
     return decoded(data, "list of access control", _acls)
 
 
 def encode_acl_change(pattern: ResourcePattern) -> bytes:
-    """Returns the data of a notification that the entries of a resource have changed."""
+    """Returns the data of the node that tells brokers of a change of a resource's access control entries."""
     if pattern.pattern_type is PatternType.LITERAL:
         return f"{pattern.resource_type.name}:{pattern.name}".encode()
     return dump(
@@ -289,7 +301,7 @@ def encode_acl_change(pattern: ResourcePattern) -> bytes:
 
 
 def acl_fields(acls: Iterable[Acl]) -> list[dict[str, str]]:
-    """Returns entries as JSON has them, in a fixed order."""
+    """Returns access control entries as the objects that ZooKeeper's JSON has, in a fixed order."""
     return [
         {
             "principal": one.principal,
@@ -302,7 +314,7 @@ def acl_fields(acls: Iterable[Acl]) -> list[dict[str, str]]:
 
 
 def acls_of(fields: Iterable[Mapping[str, str]]) -> frozenset[Acl]:
-    """Returns the entries in JSON as `acl_fields` writes it; raises ValueError or KeyError for other JSON."""
+    """Returns the access control entries in JSON by `acl_fields`; raises ValueError or KeyError for other JSON."""
     return frozenset(
         Acl(
             _principal(one["principal"]),

@@ -33,7 +33,7 @@ RETRY_INTERVAL_S = 1.0
 
 
 class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
-    """Kazoo's default handler, but with connections over TLS if the security has TLS."""
+    """The default handler of the library kazoo, but with connections over TLS if the security has TLS."""
 
     def __init__(self, security: ZooKeeperSecurity) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 
 
 class Connects:
-    """Observes a kazoo client's attempts to connect: the session timeout granted last, and the last failure's reason.
+    """Observes a kazoo client's attempts to connect: the session timeout granted last, and why the last attempt failed.
 
     If ZooKeeper refuses the login before it has ever accepted one, `login_refused` is set and the client ends.
     """
@@ -87,7 +87,7 @@ class Connects:
 
 
 def new_client(connect: str, timeout_s: float, security: ZooKeeperSecurity) -> KazooClient:
-    """Returns a client that is not started; raises InvalidConfigError for a `connect` that names no servers."""
+    """Returns a kazoo client that is not started; raises InvalidConfigError if `connect` names no servers."""
     login = security.login
     try:
         return KazooClient(
@@ -117,7 +117,7 @@ UNANSWERED = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
 
 
 def patiently(work: Callable[[], T], limit_s: float) -> T:
-    """Returns what `work` returns; repeats it, for up to `limit_s`, while ZooKeeper does not answer it."""
+    """Returns what `work` returns; calls it again, for `limit_s` at most, while ZooKeeper does not answer."""
     again = Retrying(
         retry=retry_if_exception(
             lambda error: isinstance(error, ZooKeeperError) and isinstance(error.__cause__, UNANSWERED)

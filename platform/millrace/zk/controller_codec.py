@@ -25,7 +25,7 @@ Partition: TypeAlias = tuple[str, int]  # a topic and the index of the partition
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
-    """Returns the data of the node `/controller`: the broker that is it, since `timestamp_ms` (since the epoch)."""
+    """Returns the data of `/controller`: the broker that is the controller, and since when (ms since the epoch)."""
     return dump(
         {
             "version": 2,
@@ -37,7 +37,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    """Returns the id of the broker that `/controller` names."""
+    """Returns the controller's broker id in the data of `/controller`."""
     return decoded(data, "controller", lambda fields: index(fields["brokerid"]))
 
 
@@ -47,27 +47,27 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    """Returns the epoch in `/controller_epoch`."""
+    """Returns the controller epoch in the data of `/controller_epoch`."""
     return decoded(data, "controller epoch", index)
 
 
 def decode_partitions(data: bytes) -> list[Partition]:
-    """Returns the partitions in a node that tells of changed ISRs, or in `/admin/preferred_replica_election`."""
+    """Returns the partitions that a node names: one of changed ISRs, or `/admin/preferred_replica_election`."""
     return decoded(data, "list of partitions", lambda fields: [_partition(one) for one in fields["partitions"]])
 
 
 def encode_log_dir_failure(broker_id: int) -> bytes:
-    """Returns the data of a node by which a broker tells the controller that it has lost a data directory."""
+    """Returns the data of the node by which a broker tells the controller that it has lost a data directory."""
     return dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """Returns the broker id in a node that `encode_log_dir_failure` wrote."""
+    """Returns the id of the broker that has lost a data directory, from a node of `encode_log_dir_failure`."""
     return decoded(data, "event of a data directory", lambda fields: index(fields["broker"]))
 
 
 def decode_reassignment(data: bytes) -> dict[Partition, tuple[int, ...]]:
-    """Returns the new replicas by partition in `/admin/reassign_partitions`."""
+    """Returns each partition's new replicas from the data of `/admin/reassign_partitions`."""
     return decoded(
         data,
         "reassignment",
@@ -76,7 +76,7 @@ def decode_reassignment(data: bytes) -> dict[Partition, tuple[int, ...]]:
 
 
 def decode_supported_features(data: bytes) -> dict[str, int]:
-    """Returns the newest level of each feature that the broker in `/brokers/ids/[id]` supports."""
+    """Returns the newest level of each feature that a broker supports, from the data of `/brokers/ids/[id]`."""
     return decoded(data, "broker registration", _supported_features)
 
 

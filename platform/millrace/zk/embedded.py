@@ -51,8 +51,7 @@ NOT_SERVING = b"This ZooKeeper instance is not currently serving requests\n"
 def server_command(directory: Path, port: int, settings: str = "", java_flags: Sequence[str] = ()) -> tuple[str, ...]:
     """Writes a ZooKeeper server's configuration to `directory`, and returns the command that runs it on loopback.
 
-    Raises:
-        SetupError: Java or the jars are missing.
+    `settings` are further lines of the configuration. Raises SetupError where Java or the jars are missing.
     """
     jars = _jars(has_netty=any(one in settings for one in NEED_NETTY))
     java, class_path = find_java(), ":".join(map(str, jars))
@@ -84,7 +83,7 @@ def mode_of(host: str, port: int) -> str | None:
 
 
 def _ask(host: str, port: int, word: bytes) -> str:
-    """Returns a server's answer to a four-letter word, read until it closes the connection or says NOT_SERVING."""
+    """Returns a server's answer to a four-letter word such as `srvr`; reads until the end or NOT_SERVING."""
     with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
         connection.sendall(word)
         answer = b""

@@ -15,7 +15,7 @@ FIRST_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node; ZooKeeper adds a number to the name of a sequential one; an ephemeral one ends with the session."""
+    """An operation that makes a node, numbered if it is sequential; an ephemeral node ends with the session."""
 
     path: str
     data: bytes = b""
@@ -25,7 +25,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Replace a node's data, if the node has this `version`; ANY_VERSION fits every node."""
+    """An operation that replaces a node's data, if the node has this `version`; ANY_VERSION fits every node."""
 
     path: str
     data: bytes
@@ -34,7 +34,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node without children, if it has this `version`; ANY_VERSION fits every node."""
+    """An operation that removes a node without children, if it has this `version`; ANY_VERSION fits every node."""
 
     path: str
     version: int = ANY_VERSION
@@ -42,7 +42,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but refuse the transaction unless the node's data has been set `version` times."""
+    """An operation that changes nothing, but fails the transaction unless the node's data was set `version` times."""
 
     path: str
     version: int
@@ -62,7 +62,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The operation, by index and path, for which ZooKeeper refused a transaction; no operation was done."""
+    """The operation, by index and path, for which ZooKeeper refused a whole transaction, and the reason."""
 
     index: int
     path: str
@@ -70,7 +70,7 @@ class Refused:
 
 
 class Written(NamedTuple):
-    """A node that an operation created or set: its path, of a sequential one with the number, and its new version."""
+    """The path of a node that an operation made (a sequential one's with its number) or set, and its new version."""
 
     path: str
     version: int

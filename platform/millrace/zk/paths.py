@@ -88,7 +88,7 @@ PERSISTENT = (
 
 
 def is_name(text: str) -> bool:
-    """Returns whether a node can have this name."""
+    """Returns whether a text can be the name of a node, as one element of a path."""
     return text not in {"", ".", ".."} and "/" not in text
 
 
@@ -98,12 +98,12 @@ def parent(path: str) -> str:
 
 
 def is_of_clients(path: str) -> bool:
-    """Returns whether a path is of the configuration (quotas, credentials) of users, clients or IP addresses."""
+    """Returns whether a node is part of the configuration (quotas, credentials) of users, clients or IP addresses."""
     return path.startswith(CLIENT_CONFIGS)
 
 
 def is_of_acls(path: str) -> bool:
-    """Returns whether a path belongs to the access control lists or the notifications of their changes."""
+    """Returns whether a node is part of the access control lists, or tells of their changes."""
     return path.startswith("/kafka-acl")
 
 
@@ -113,12 +113,12 @@ def acls(pattern: ResourcePattern) -> str:
 
 
 def acl_change(pattern_type: PatternType) -> str:
-    """Returns the path for a new notification of changed ACLs; ZooKeeper appends a sequence number."""
+    """Returns the path for a new node that tells of changed ACLs; ZooKeeper appends a sequence number."""
     return f"{ACL_CHANGES[pattern_type]}/acl_changes_"
 
 
 def broker(broker_id: int) -> str:
-    """Returns the path of a broker's registration."""
+    """Returns the path of the node that registers a broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
@@ -131,17 +131,17 @@ def new_disks(broker_id: int) -> str:
 
 
 def topic(name: str) -> str:
-    """Returns the path of a topic's assignment."""
+    """Returns the path of the node with a topic's replica assignment."""
     return f"{TOPICS}/{name}"
 
 
 def topic_config(name: str) -> str:
-    """Returns the path of a topic's configuration."""
+    """Returns the path of the node with a topic's configuration."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
 def broker_config(entity: str) -> str:
-    """Returns the path of the dynamic configuration of a broker id, or of all brokers for `<default>`."""
+    """Returns the path of the dynamic configuration of a broker (`entity` is its id) or all brokers (`<default>`)."""
     return f"{BROKER_CONFIGS}/{entity}"
 
 
@@ -151,7 +151,7 @@ def group_config(group_id: str) -> str:
 
 
 def delegation_token(token_id: str) -> str:
-    """Returns the path of a delegation token."""
+    """Returns the path of the node with a delegation token."""
     return f"{DELEGATION_TOKENS}/{token_id}"
 
 
@@ -161,52 +161,52 @@ def delete_topic(name: str) -> str:
 
 
 def partitions(name: str) -> str:
-    """Returns the parent of a topic's partitions."""
+    """Returns the path of the parent node of a topic's partitions."""
     return f"{topic(name)}/partitions"
 
 
 def partition(name: str, index: int) -> str:
-    """Returns the parent of a partition's state."""
+    """Returns the path of a partition's node, the parent of its state."""
     return f"{partitions(name)}/{index}"
 
 
 def partition_state(name: str, index: int) -> str:
-    """Returns the path of a partition's state."""
+    """Returns the path of the node with a partition's leader and in-sync replicas."""
     return f"{partition(name, index)}/state"
 
 
 def consumer_ids(group_id: str) -> str:
-    """Returns the parent of a group's live members."""
+    """Returns the path of the parent node of a consumer group's live members."""
     return f"{CONSUMERS}/{group_id}/ids"
 
 
 def consumer_id(group_id: str, member: str) -> str:
-    """Returns the path of a live member."""
+    """Returns the path of the node that registers a consumer group's member."""
     return f"{consumer_ids(group_id)}/{member}"
 
 
 def owners(group_id: str, topic_name: str = "") -> str:
-    """Returns the parent of a topic's owners; without a topic, of all the group's."""
+    """Returns the path of the parent node of a topic's partition owners; without a topic, of the whole group's."""
     return f"{CONSUMERS}/{group_id}/owners/{topic_name}".rstrip("/")
 
 
 def owner(group_id: str, topic_name: str, index: int) -> str:
-    """Returns the path of the node that names a partition's owner."""
+    """Returns the path of the node that names the owner of a partition in a consumer group."""
     return f"{owners(group_id, topic_name)}/{index}"
 
 
 def consumer_offsets(group_id: str, topic_name: str = "") -> str:
-    """Returns the parent of a topic's offsets; without a topic, of all the group's."""
+    """Returns the path of the parent node of a topic's committed offsets; without a topic, of the whole group's."""
     return f"{CONSUMERS}/{group_id}/offsets/{topic_name}".rstrip("/")
 
 
 def consumer_offset(group_id: str, topic_name: str, index: int) -> str:
-    """Returns the path of a committed offset."""
+    """Returns the path of the node with a group's committed offset of a partition."""
     return f"{consumer_offsets(group_id, topic_name)}/{index}"
 
 
 def topic_of(path: str) -> str | None:
-    """Returns the topic that a path is about; None for any other path."""
+    """Returns the topic to whose assignment, partitions or configuration a node belongs; None for any other path."""
     for parent in (TOPICS, TOPIC_CONFIGS):
         if path.startswith(parent + "/"):
             return path.removeprefix(parent + "/").partition("/")[0]

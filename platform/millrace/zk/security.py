@@ -51,17 +51,14 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user whom ZooKeeper's servers know by a password (SASL DIGEST-MD5)."""
+    """The user name and password with which a session logs in to ZooKeeper (SASL DIGEST-MD5)."""
 
     username: str
     password: str = field(repr=False)
 
 
 def read_login(file: str) -> Login:
-    """Returns the login in the section Client of a JAAS file.
-
-    Raises InvalidConfigError, which names the file, and no secret.
-    """
+    """Returns the login in the section Client of a JAAS file; raises InvalidConfigError, which names the file."""
     try:
         with Path(file).open(encoding="utf-8") as content:
             return parse_login(content.read(MAX_FILE_BYTES))
@@ -71,7 +68,7 @@ def read_login(file: str) -> Login:
 
 
 def parse_login(text: str) -> Login:
-    """Returns the login in the section Client of a JAAS file's text; raises ValueError without a secret in it."""
+    """Returns the login in the section Client of a JAAS file's text; raises ValueError, whose text has no secret."""
     module, options = _client_entry(list(_tokens(text)))
     if module != DIGEST_MODULE:
         raise ValueError(f"the section {SECTION} has the login module {module}, and only {DIGEST_MODULE} is served")
@@ -115,7 +112,7 @@ NETTY_SOCKET = "org.apache.zookeeper.ClientCnxnSocketNetty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSecurityConfig:
-    """The properties of ZooKeeper's security: `zookeeper_ssl_protocol` is `zookeeper.ssl.protocol`, and so on."""
+    """The properties that secure sessions; `zookeeper_ssl_protocol` is `zookeeper.ssl.protocol`, and so on."""
 
     zookeeper_ssl_client_enable: bool = setting(False, "Speak TLS to ZooKeeper.")
     zookeeper_clientCnxnSocket: str = setting(  # noqa: N815  # the field has the property's name
@@ -155,7 +152,7 @@ class ZooKeeperSecurityConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Parses the properties of ZooKeeper's security among the given ones. Raises InvalidConfigError."""
+        """Returns the properties that secure ZooKeeper, out of all these; raises InvalidConfigError."""
         known, _ = split_security(properties)
         config = build(cls, ZOOKEEPER_SECURITY.parse(known))
         _check(config)
@@ -171,7 +168,7 @@ ZOOKEEPER_SECURITY = ConfigTable(declared_keys(ZooKeeperSecurityConfig))
 
 
 def split_security(properties: Mapping[str, Given]) -> tuple[dict[str, Given], dict[str, Given]]:
-    """Returns the properties of ZooKeeper's security, and all others."""
+    """Returns two mappings: the properties that secure a session with ZooKeeper, and all others."""
     ours = {name: value for name, value in properties.items() if name in ZOOKEEPER_SECURITY.keys}
     return ours, {name: value for name, value in properties.items() if name not in ours}
 
@@ -191,10 +188,7 @@ PEM_ENDINGS = (".pem", ".crt")
 
 
 def tls_context(config: ZooKeeperSecurityConfig) -> ssl.SSLContext:
-    """Returns the TLS context of a session with ZooKeeper.
-
-    Raises InvalidConfigError, which names property and file, but no secret.
-    """
+    """Returns the TLS context of a session; raises InvalidConfigError, which names property and file, no secret."""
     # Few processes speak TLS to ZooKeeper, and what reads certificates takes a tenth of a second to load.
     from millrace.security.tls import client_context  # noqa: PLC0415
 
@@ -230,7 +224,7 @@ SENSITIVE = ("/config/users", "/config/brokers", paths.DELEGATION_TOKENS)
 
 
 class Access(Enum):
-    """The kinds of access control that Kafka gives to ZooKeeper's nodes."""
+    """The three kinds of access control (ZooKeeper's ACLs) that Kafka gives to its nodes."""
 
     OPEN = "everyone may do everything"
     CREATORS = "its creator may do everything, and everyone may read it"
@@ -256,7 +250,7 @@ class ZooKeeperSecurity:
         )
 
     def access(self, path: str) -> Access:
-        """Returns who may do what with a node that the session makes, by its path without the chroot."""
+        """Returns the access control of a node that the session makes at this path, which is without the chroot."""
         return access(path) if self.sets_acls else Access.OPEN
 
 
@@ -264,7 +258,7 @@ UNSECURED = ZooKeeperSecurity()
 
 
 def access(path: str) -> Access:
-    """Returns who may do what with a node of a secured cluster, as Kafka has it (ZkData.defaultAcls)."""
+    """Returns the access control that Kafka gives a node of this path in a secured cluster (ZkData.defaultAcls)."""
     if path == paths.CONSUMERS:
         return Access.OPEN
     return Access.SECRET if path.startswith(SENSITIVE) else Access.CREATORS

@@ -72,7 +72,7 @@ READ = 1  # the bit of a permission to read
 
 
 class Node(NamedTuple):
-    """A node: its data, how often that was set, the transactions that made it and set it last, its session or 0."""
+    """A node: its data and how often that was set, the transactions that made and last set it, its session or 0."""
 
     data: bytes
     version: int
@@ -82,7 +82,7 @@ class Node(NamedTuple):
 
 
 class _Registration:
-    """An ephemeral node that the session holds, and the function that is called when it was created."""
+    """An ephemeral node that the session registers, and the function to call when the node was created."""
 
     def __init__(self, data: bytes, on_registered: OnRegistered) -> None:
         self.data = data
@@ -91,7 +91,7 @@ class _Registration:
         self._telling = threading.Lock()
 
     def tell(self, created_zxid: int) -> None:
-        """Reports the node that a transaction has created, unless it, or a later one, was reported already."""
+        """Calls that function with the id of the creating transaction, unless it was called for this or a later one."""
         with self._telling:
             if created_zxid > self._told_zxid:
                 self._on_registered(created_zxid)
@@ -105,7 +105,7 @@ class ZooKeeperSession:
 
     Args:
         connect: `HOST:PORT[,HOST:PORT…][/chroot]`; the chroot is made if it is not there.
-        session_timeout_ms: ZooKeeper drops our ephemeral nodes once it has not heard of us for this time.
+        session_timeout_ms: ZooKeeper deletes the session's ephemeral nodes if it hears nothing for so long.
         connection_timeout_ms: how long `start` waits.
         on_change: called with the changed paths that were read with a watch, or None for "read all again".
         security: TLS, login and access; none of them unless given.
@@ -164,11 +164,11 @@ class ZooKeeperSession:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, as a sentence: from a lost connection on until all is registered and read again; else None."""
+        """The problem as a sentence, from a lost connection until all is registered and read again; else None."""
         return self._trouble
 
     def confirm(self) -> int | None:
-        """Returns the session's id once the ensemble's leader has confirmed it; None where it changed meanwhile.
+        """Returns the session's id once the ensemble's leader has confirmed it; None if it has changed meanwhile.
 
         A read would not do: a server that has lost its leader answers it from its own memory for a while.
         """
@@ -177,7 +177,7 @@ class ZooKeeperSession:
         return before[0] if before is not None and before == self.client_id else None
 
     def close(self) -> None:
-        """Ends the session, and with it our ephemeral nodes."""
+        """Ends the session, by which ZooKeeper deletes its ephemeral nodes."""
         with self._work:
             self._closed = True
             self._work.notify()
@@ -204,11 +204,11 @@ class ZooKeeperSession:
         return self.get_many([path])[0]
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[bytes | None]:
-        """Returns the data of many nodes, with several reads in flight; with `watch` those that exist are watched."""
+        """Returns many nodes' data, None for missing nodes, by concurrent reads; `watch` watches existing nodes."""
         return [None if node is None else node.data for node in self.nodes(paths, watch=watch)]
 
     def nodes(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
-        """Returns what `get_many` does, with what ZooKeeper knows of each node."""
+        """Returns many nodes, None for missing ones, by concurrent reads; with `watch` existing ones are watched."""
         watcher = self._node_changed if watch else None
         answers: list[Node | None] = []
         for begin in range(0, len(paths), READS_IN_FLIGHT):
@@ -230,7 +230,7 @@ class ZooKeeperSession:
         return None if found is None else (bytes(found[0] or b""), int(found[1].version))
 
     def replace(self, path: str, data: bytes, version: int) -> bool:
-        """Replaces the data of a node if it still has `version`, and returns whether it had."""
+        """Replaces a node's data if the node still has this `version`; returns whether it was replaced."""
         try:
             self._result(self._client.set_async(path, data, version))
         except BadVersionError:
@@ -240,17 +240,17 @@ class ZooKeeperSession:
         return True
 
     def next_version(self, path: str) -> int:
-        """Writes a node, made if it does not exist, and returns its version, which no one else gets."""
+        """Writes empty data to a node, made if missing, and returns its new version, a number that nobody else gets."""
         self.ensure(path)
         return int(self._wait(self._client.set_async(path, b""), path).version)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Returns the names of a node's children; none if there is no such node."""
+        """Returns the names of a node's children, [] for a missing node; with `watch` their next change is reported."""
         result = self._client.get_children_async(path, watch=self._node_changed if watch else None)
         return self._wait(result, path, missing_ok=True) or []
 
     def access_of(self, path: str) -> Access | None:
-        """Returns who may do what with a node, as far as it concerns everyone; None if there is no such node."""
+        """Returns what a node's ACL allows everyone; None if there is no such node."""
         found = self._wait(self._client.get_acls_async(path), path, missing_ok=True)
         if found is None:
             return None
@@ -258,7 +258,7 @@ class ZooKeeperSession:
         return Access.OPEN if permissions > READ else Access.CREATORS if permissions else Access.SECRET
 
     def set_access(self, path: str, access: Access) -> bool:
-        """Sets who may do what with a node, with this session's identity as its creator; returns whether it exists."""
+        """Sets a node's ACL, with this session's identity as the creator; returns whether the node exists."""
         return self._wait(self._client.set_acls_async(path, ACLS[access]), path, missing_ok=True) is not None
 
     def age_ms(self, path: str) -> int | None:
@@ -296,7 +296,7 @@ class ZooKeeperSession:
         raise ZooKeeperError(f"{path} is not written: others make and delete it again and again")
 
     def transact(self, operations: Sequence[Operation]) -> str | None:
-        """Does all of the operations or none; returns None when done, else the path of the one that was refused."""
+        """Does all of the operations or none; returns None if done, else the path of the operation that was refused."""
         answer = self.multi(operations)
         return answer.path if isinstance(answer, Refused) else None
 
@@ -346,7 +346,7 @@ class ZooKeeperSession:
                 listener of changes is.
 
         Returns:
-            None when we hold it, else the data of the node that another holds.
+            None if this session holds the node, else the data of another session's node.
         """
         registration = _Registration(data, on_registered)
         deadline_s = self._clock.monotonic_s() + wait_ms / 1000
@@ -361,7 +361,7 @@ class ZooKeeperSession:
         return None
 
     def deregister(self, path: str) -> None:
-        """Deletes a node that `register` has made, which is not made again. Raises ZooKeeperError."""
+        """Deletes a node that `register` holds, and makes it no more; raises ZooKeeperError."""
         with self._work:
             self._registrations.pop(path, None)
         (node,) = self.nodes([path])
@@ -369,7 +369,7 @@ class ZooKeeperSession:
             self.multi([Delete(path, node.version)])
 
     def _check_login(self) -> None:
-        """Raises ZooKeeperError for a login that is refused, which ZooKeeper says after it has connected."""
+        """Raises ZooKeeperError if ZooKeeper has refused the login, which it tells only after it has connected."""
         if self._security.login is None:
             return
         try:
@@ -395,12 +395,12 @@ class ZooKeeperSession:
             self._client.chroot = chroot
 
     def holds(self, node: Node) -> bool:
-        """Returns whether a node goes with the current session, and not with an expired one of the same process."""
+        """Returns whether an ephemeral node belongs to the current session, not to an earlier one of this process."""
         identity = self.client_id
         return identity is not None and node.session_id == identity[0]
 
     def _hold(self, path: str, registration: _Registration) -> bytes | None:
-        """Creates the node unless it exists; returns None where it is ours, else the data of another session's."""
+        """Creates an ephemeral node; returns None, or the data of the node if another session has it already."""
         while True:
             answer = self.multi([Create(path, registration.data, ephemeral=True)])
             if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
@@ -483,7 +483,7 @@ class ZooKeeperSession:
 
 
 def _node(data: bytes | None, stat: Any) -> Node:
-    """Returns a node; without data, as Kafka creates some, it has empty data."""
+    """Returns the `Node` for kazoo's data and stat; a node without data, as Kafka makes some, gets b""."""
     return Node(bytes(data or b""), int(stat.version), int(stat.czxid), int(stat.ephemeralOwner), int(stat.mzxid))
 
 

@@ -25,7 +25,7 @@ from millrace_broker.metrics import RequestMetrics
 
 
 class Collectors(NamedTuple):
-    """The collectors of a broker: those that a worker thread runs, and those that the event loop runs."""
+    """The sources of a broker's metrics: those that a worker thread runs, and those that the event loop runs."""
 
     on_thread: tuple[Collector, ...]
     on_loop: tuple[Collector, ...]
@@ -38,7 +38,7 @@ def broker_collectors(
     connections: Callable[[], int],
     bytes_in_flight: Callable[[], int],
 ) -> Collectors:
-    """Returns the collectors of all metrics of a broker."""
+    """Returns the sources of all metrics of a broker; `connections` counts them, `bytes_in_flight` their memory."""
     replicas, controller = services.replicas, services.controller
     return Collectors(
         on_thread=(MachineCollector(machine),),

@@ -53,13 +53,13 @@ MAX_OFFSETS = 10_000
 
 
 class GroupCollector:
-    """The metrics of the groups whose coordinator this broker is, without those that are being loaded."""
+    """The metrics of the groups that this broker coordinates, without those in partitions that are being loaded."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the numbers of groups, members and offsets, and counters of rebalances, commits and loads."""
         shards = self._groups.led.loaded()
         found: Counter[tuple[str, ...]] = Counter()
         members: Counter[tuple[str, ...]] = Counter()
@@ -85,13 +85,13 @@ class GroupCollector:
 
 
 class TransactionCollector:
-    """The metrics of the transactions whose coordinator this broker is, without those that are being loaded."""
+    """The metrics of the transactions that this broker coordinates, without those in partitions still being loaded."""
 
     def __init__(self, transactions: TransactionCoordinator) -> None:
         self._transactions = transactions
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the numbers of transactions by state and pending markers, and counters of begun and ended ones."""
         known = [one.metadata for one in self._transactions.transactions()]
         states = Counter(str(one.state) for one in known)
         yield gauges("transactions", "Transactional ids by their state.", ["state"], by_one_label(states))
@@ -115,7 +115,7 @@ class FetchSessionCollector:
         self._sessions = sessions
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the numbers of sessions, of their partitions, of evictions, and of fetches by kind."""
         sessions = self._sessions
         yield gauge("fetch_sessions", "Fetch sessions.", len(sessions))
         yield gauge("fetch_session_partitions", "Partitions in fetch sessions.", sessions.partition_count)
@@ -127,14 +127,14 @@ class FetchSessionCollector:
 
 
 class LagCollector:
-    """Collects up to `MAX_OFFSETS` committed offsets, and the lags, of the groups that this broker coordinates."""
+    """The committed offsets and lags of the groups that this broker coordinates, up to `MAX_OFFSETS` of them."""
 
     def __init__(self, groups: GroupCoordinator, replicas: ReplicaManager) -> None:
         self._groups = groups
         self._replicas = replicas
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the committed offset and the lag of each partition of each group."""
         text = "Committed offsets."
         yield LargeFamily("millrace_group_offset", text, "gauge", (_row(key, at) for key, at in self._offsets()))
         text = "Committed records that a group has not committed."

@@ -30,7 +30,7 @@ SLICE_S = 0.001
 class LargeFamily(NamedTuple):
     """A metric family with very many samples; `rows` has the text of each behind the name, such as `{topic="t"} 5`.
 
-    Texts cost the garbage collector nothing; a container for each sample would have it look at all objects of the
+    Texts cost the garbage collector nothing; with an object for each sample it would have to look at all objects of the
     broker again and again. As in Prometheus' own families the name is without `_total`. Where rows come and go, `total`
     is the sum of all that they have ever counted.
     """
@@ -46,25 +46,25 @@ Family = Metric | LargeFamily
 
 
 class Collector(Protocol):
-    """A source of metric families; each call of `collect` gives the values of that moment."""
+    """A source of metric families, whose values are read at each call of `collect`."""
 
     def collect(self) -> Iterable[Family | None]:
-        """Returns the metric families; at a None between them, other work of the event loop may run."""
+        """Returns the metric families; a None between them lets other work of the event loop run."""
         ...
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
-    """Returns a gauge without labels."""
+    """Returns a gauge without labels, named `millrace_` and `name`; `text` is its help."""
     return GaugeMetricFamily(f"millrace_{name}", text, value=value)
 
 
 def counter(name: str, text: str, value: float) -> Metric:
-    """Returns a counter without labels."""
+    """Returns a counter without labels, named `millrace_` and `name`; `text` is its help."""
     return CounterMetricFamily(f"millrace_{name}", text, value=value)
 
 
 def gauges(name: str, text: str, labels: list[str], values: Mapping[LabelValues, float]) -> Metric:
-    """Returns a gauge with a value for each set of labels."""
+    """Returns a gauge with a value for each tuple of label values, in the order of `labels`."""
     family = GaugeMetricFamily(f"millrace_{name}", text, labels=labels)
     for labelled, value in values.items():
         family.add_metric(labelled, value)
@@ -72,7 +72,7 @@ def gauges(name: str, text: str, labels: list[str], values: Mapping[LabelValues,
 
 
 def counters(name: str, text: str, labels: list[str], values: Mapping[LabelValues, float]) -> Metric:
-    """Returns a counter with a value for each set of labels."""
+    """Returns a counter with a value for each tuple of label values, in the order of `labels`."""
     family = CounterMetricFamily(f"millrace_{name}", text, labels=labels)
     for labelled, value in values.items():
         family.add_metric(labelled, value)
@@ -80,7 +80,7 @@ def counters(name: str, text: str, labels: list[str], values: Mapping[LabelValue
 
 
 def histograms(name: str, text: str, labels: list[str], values: Mapping[LabelValues, Durations]) -> Metric:
-    """Returns a histogram for each set of labels."""
+    """Returns a histogram in seconds for each tuple of label values, in the order of `labels`."""
     family = HistogramMetricFamily(f"millrace_{name}", text, labels=labels)
     for labelled, durations in values.items():
         family.add_metric(labelled, list(_cumulated(durations)), durations.sum_s)
@@ -88,12 +88,12 @@ def histograms(name: str, text: str, labels: list[str], values: Mapping[LabelVal
 
 
 def by_one_label(values: Counter[str]) -> dict[tuple[str, ...], int]:
-    """Returns the counts of labels, keyed by tuples of that one label."""
+    """Returns the counts by 1-tuples of the label value, as `counters` takes them."""
     return {(label,): value for label, value in values.items()}
 
 
 def escaped(value: str) -> str:
-    """Returns a label's value as Prometheus' text has it, with backslash, quotation mark and line end escaped."""
+    """Returns a label's value for Prometheus' text format, with backslash, quotation mark and line end escaped."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
@@ -111,7 +111,7 @@ class _Only(registry.Collector):
 
 
 def exposition(families: Iterable[Family | None]) -> Iterator[bytes]:
-    """Yields the families in Prometheus' text format, piece by piece in their order; an empty piece for each None."""
+    """Yields the families in Prometheus' text format, in pieces; an empty piece for each None among them."""
     for family in families:
         if family is None:
             yield b""
@@ -122,7 +122,7 @@ def exposition(families: Iterable[Family | None]) -> Iterator[bytes]:
 
 
 async def in_slices(pieces: Iterable[bytes], clock: Clock) -> bytes:
-    """Returns the pieces joined; after each millisecond of work the event loop may serve what waits."""
+    """Returns the pieces joined; after each millisecond of work the event loop may handle other events."""
     gathered: list[bytes] = []
     until_s = clock.monotonic_s() + SLICE_S
     for piece in pieces:

@@ -22,7 +22,7 @@ DIRECTORY = ["directory"]
 
 
 class Machine(NamedTuple):
-    """What the metrics of a broker's machine are made of; `facts` may wait for a disk."""
+    """The sources of the metrics of a broker's process and disks; a call of `facts` may wait for a disk."""
 
     facts: Callable[[], Facts]
     folders: Sequence[DirHealth]
@@ -34,14 +34,14 @@ class Machine(NamedTuple):
 
 
 class MachineCollector:
-    """Collects the metrics of the process, its clock, its disks, its session with ZooKeeper, and the disks' work."""
+    """The metrics of the process, its clock, its disks and their maintenance, and its session with ZooKeeper."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._process = ProcessCollector(registry=None)
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the version, the process's metrics, and those of ZooKeeper, disks, event loop and clock."""
         build = {(__version__, platform.python_version()): 1.0}
         yield gauges("build_info", "1, with the versions of Millrace and Python.", ["version", "python"], build)
         yield from self._process.collect()

@@ -34,7 +34,7 @@ class ReplicaCollector:
         self._replicas = replicas
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the numbers of led, followed, offline and under-replicated partitions, and of in-sync changes."""
         led, followed = tuple(self._replicas.partitions.values()), tuple(self._replicas.followed.values())
         yield gauge("leader_count", "Partitions that this broker leads.", len(led))
         yield gauge("partition_count", "Partitions that this broker leads or follows.", len(led) + len(followed))
@@ -60,13 +60,13 @@ class ReplicaCollector:
 
 
 class ControllerCollector:
-    """The metrics of the controller; all gauges are 0 where another broker has the role."""
+    """The metrics of the controller; all gauges are 0 where another broker is the controller."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the numbers of brokers, topics and partitions of the cluster, and of elections."""
         counts = self._controller.cluster_counts()
         brokers, topics, partitions, offline, imbalanced = counts or (0, 0, 0, 0, 0)
         yield gauge("active_controller_count", "1 where this broker is the controller.", counts is not None)
@@ -97,13 +97,13 @@ LOG_GAUGES: tuple[tuple[str, str, Value], ...] = (
 
 
 class PartitionCollector:
-    """Gives the sizes and offsets of led partitions' logs, each as a gauge labelled by topic and partition."""
+    """The sizes and offsets of the logs that this broker leads, each as a gauge labelled by topic and partition."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields one large family for each size and offset of a log."""
         led = tuple(self._replicas.partitions.values())
         for name, text, value in LOG_GAUGES:
             yield LargeFamily(f"millrace_{name}", text, "gauge", _rows(led, value))
@@ -116,14 +116,14 @@ def _rows(led: Iterable[Partition], value: Value) -> Iterator[str]:
 
 
 class TimestampCollector:
-    """The led logs whose newest timestamp is more than a minute ahead of the clock, those furthest ahead."""
+    """How far logs' newest timestamps are ahead of the clock: the `MAX_LOGS` furthest of those above a minute."""
 
     def __init__(self, replicas: ReplicaManager, clock: Clock) -> None:
         self._replicas = replicas
         self._clock = clock
 
     def collect(self) -> Iterable[Family | None]:
-        """Yields None after each `LOGS_AT_ONCE` logs, where other work may run, and at the end the metric family."""
+        """Yields None after every `LOGS_AT_ONCE` logs, so that other work may run, and at the end the metric family."""
         now_ms = self._clock.now_ms()
         ahead_ms: dict[tuple[str, ...], int] = {}
         for number, one in enumerate(tuple(self._replicas.partitions.values()), 1):

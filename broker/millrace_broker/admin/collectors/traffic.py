@@ -51,7 +51,7 @@ class RequestCollector:
         self._bytes_in_flight = bytes_in_flight
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the counts and durations of requests by API, error codes, and connections."""
         metrics = self._metrics
         by_api = {(_api(key),): count for key, count in metrics.by_api.items()}
         for name, text, field in API_COUNTERS:
@@ -78,7 +78,7 @@ def _api(key: int) -> str:
 
 
 def _durations(count: ApiCount, phase: str) -> Durations:
-    """Returns the durations of a phase; for `remote`, replies that did not wait are counted in the first bucket."""
+    """Returns the durations of `phase`, such as `queue`; in `remote`, replies that did not wait count as shortest."""
     found: Durations = getattr(count, phase)
     if phase != "remote":
         return found
@@ -90,14 +90,14 @@ def _durations(count: ApiCount, phase: str) -> Durations:
 
 
 class QuotaCollector:
-    """The metrics of throttled clients, by kind of quota. Labels name no client, so that their number is bounded."""
+    """The metrics of throttled clients, by kind of quota; no label names a client, so that labels stay few."""
 
     def __init__(self, quotas: ClientQuotas, metrics: RequestMetrics) -> None:
         self._quotas = quotas
         self._metrics = metrics
 
     def collect(self) -> Iterable[Family]:
-        """Yields all metric families."""
+        """Yields the number of connections that are not read now, and throttled requests and times by quota."""
         counts = self._quotas.counts
         times = {(kind.lower(),): number for kind, number in counts.throttled.items()}
         seconds = {(kind.lower(),): milliseconds / 1000 for kind, milliseconds in counts.throttle_ms.items()}
@@ -125,10 +125,10 @@ TEXTS = {
 
 
 class TopicSeries:
-    """The traffic of the busiest topics by name, and of all others together; `totals` has the sum of all topics."""
+    """Adds up the traffic of the busiest topics by name, and of all others together; `totals` is that of all topics."""
 
     def __init__(self, most: int) -> None:
-        """Takes the largest number of topics that are named."""
+        """Takes how many topics are counted by name at most."""
         self._most = most
         self._seen: dict[str, Numbers] = {}
         self._weights: dict[str, float] = {}
@@ -137,9 +137,9 @@ class TopicSeries:
         self.totals = NOTHING
 
     def look(self, traffic: Mapping[str, TopicTraffic]) -> Iterator[None]:
-        """Adds the traffic since the last look, and yields after each portion of topics; it may be left at a yield.
+        """Adds the traffic since the last call; yields after each 200 topics, and may be abandoned at a yield.
 
-        `traffic` has the counts of each topic so far; topics that are not in it any more are forgotten.
+        `traffic` has the counts of each topic since it appeared; topics that are not in it any more are forgotten.
         """
         self._forget(self._seen.keys() - traffic.keys())
         self._name_the_busiest()
@@ -174,7 +174,7 @@ class TopicSeries:
 
 
 def _growth(before: Numbers, now: Numbers) -> Numbers:
-    """Returns by how much each number has grown; if one has fallen, the topic was away, and `now` is all new."""
+    """Returns by how much each counter has grown; `now` where one has fallen, as the topic came back, from 0."""
     growth = tuple(map(sub, now, before))
     return now if min(growth) < 0 else growth
 
@@ -192,7 +192,7 @@ class TopicCollector:
         self._is_looking = False
 
     def collect(self) -> Iterable[Family | None]:
-        """Yields all metric families; while another request still adds the traffic up, as far as that has come."""
+        """Yields None between portions of topics, then the families; they lag while another call adds counts up."""
         if not self._is_looking:
             self._is_looking = True
             try:

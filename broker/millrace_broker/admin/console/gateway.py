@@ -44,7 +44,7 @@ STOP_TIMEOUT_S = 5.0
 
 
 class ConsoleProcess:
-    """The process that makes the console's pages, and the folder of the Unix socket at which it serves them."""
+    """The process that makes the console's pages, and the directory of the Unix socket at which it serves them."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class ConsoleProcess:
             return self._path()
 
     async def stop(self) -> None:
-        """Ends the process, and removes the folder of its socket."""
+        """Ends the process, and removes the directory of its socket."""
         async with self._starting:
             if self._process is not None:
                 await _end(self._process)
@@ -124,9 +124,10 @@ SECURING: Mapping[str, str] = {
 
 
 class ConsoleGateway:
-    """The part of the admin endpoint that serves the console; it is made on the event loop.
+    """The part of the admin endpoint that serves the console, by passing requests on to the console's process.
 
-    `troubles` returns what is wrong with this broker (`own_troubles`); a worker thread calls it, as a disk may be slow.
+    It is made on the event loop. `troubles` returns what is wrong with this broker (`own_troubles`), and is called on a
+    worker thread, as a disk may be slow.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class ConsoleGateway:
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Returns the response to a request below /console, with the headers that secure its page."""
+        """Returns the response to a request below /console, with headers that protect its page from other sites."""
         answer = await self._answered(request)
         answer.headers.update(SECURING)
         is_static = _is_static(request) and answer.status == 200
@@ -205,7 +206,7 @@ class ConsoleGateway:
         return await self._asked(request, session)
 
     async def _asked(self, request: web.Request, session: str) -> web.Response:
-        """Returns the response of the console's process, or 503; `session` is "" where nobody has logged in."""
+        """Returns the response of the console's process, or 503 if there is none; `session` is "" before a login."""
         if self._waiting >= MAX_WAITING:
             return _said(503, "too many pages are asked for at one time; try again in a moment")
         self._waiting += 1
@@ -243,12 +244,12 @@ class ConsoleGateway:
 
 
 def _path(request: web.Request) -> str:
-    """Returns the path of a request as the console's process gets it, so that both decide about the same page."""
+    """Returns a request's path undecoded, as the console's process gets it, so that both mean the same page."""
     return request.raw_path.partition("?")[0]
 
 
 def _cookie(request: web.Request) -> str:
-    """Returns the cookie's name: browsers send cookies to all ports of a host, and each broker there has its own."""
+    """Returns the cookie's name, with the port: browsers send cookies to all ports of a host, so to other brokers."""
     return f"{COOKIE}_{request.url.port}"
 
 

@@ -26,7 +26,7 @@ MAX_HEADER_BYTES = 1 << 16  # a character takes up to 12 bytes
 
 
 def own_troubles(health: Health, memory_bytes: int, step: ClockStep | None, now_ms: int) -> list[str]:
-    """Returns a sentence for each thing that is wrong with the broker. `now_ms` is of the monotonic clock."""
+    """Returns a sentence for each thing that is wrong with the broker; `now_ms` is monotonic time."""
     told = list(health.not_ready)
     if memory_bytes > MEMORY_BYTES:
         told.append(
@@ -42,7 +42,7 @@ def own_troubles(health: Health, memory_bytes: int, step: ClockStep | None, now_
 
 
 def to_header(troubles: Sequence[str]) -> str:
-    """Returns the value of the header HEADER: the sentences as a JSON list, cut to MAX_TOLD and MAX_CHARACTERS."""
+    """Returns the HTTP header's value (`HEADER`): the sentences as JSON, at most MAX_TOLD, cut to MAX_CHARACTERS."""
     told = [one if len(one) <= MAX_CHARACTERS else f"{one[: MAX_CHARACTERS - 1]}…" for one in troubles[:MAX_TOLD]]
     if len(troubles) > MAX_TOLD:
         told[-1] = f"and {len(troubles) - MAX_TOLD + 1} more, which /readyz tells"
@@ -50,5 +50,5 @@ def to_header(troubles: Sequence[str]) -> str:
 
 
 def from_header(value: str | None) -> Sequence[str] | None:
-    """Returns the sentences in a value of the header HEADER; None where a request has no such header."""
+    """Returns the sentences in a value that `to_header` made; None for None, where a request has no such header."""
     return None if value is None else json.loads(value)

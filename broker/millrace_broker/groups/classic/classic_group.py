@@ -41,18 +41,18 @@ SYNC_TIMER = ("sync",)
 
 
 class Assigned(NamedTuple):
-    """The outcome of a `StoreRecords` with the assignments that the leader of a generation has made, by member id."""
+    """Says that the records to store have the assignments that a generation's leader has made, by member id."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class EmptyGeneration(NamedTuple):
-    """The outcome of a `StoreRecords` with a generation that has no members."""
+    """Says that the records to store begin a generation without members."""
 
 
 class Replaced(NamedTuple):
-    """The outcome of a `StoreRecords` with a static member that came back without a rebalance; old values undo it."""
+    """Says that the records to store bring back a static member without a rebalance; the old values undo it."""
 
     member_id: str
     old_member_id: str
@@ -68,7 +68,7 @@ def session_timer(member_id: str) -> tuple[str, str]:
 
 
 class ClassicGroup(GroupFacts):
-    """One classic group, whose methods return what is to be done (`Effects`). `now_ms` is the wall clock's time."""
+    """One classic group, whose methods return what its shard has to do (`Effects`). `now_ms` is wall clock time."""
 
     def __init__(self, group_id: str, config: GroupConfig, now_ms: int) -> None:
         super().__init__(group_id, config, now_ms)
@@ -158,7 +158,7 @@ class ClassicGroup(GroupFacts):
         return superseded + self._follow(event, now_ms)
 
     def _follow(self, event: Event, now_ms: int) -> Effects:
-        """Does for the whole group what `STEPS` says of an event in the present state."""
+        """Rebalances, completes a rebalance, or does nothing, as the table `STEPS` says of an event in this state."""
         match STEPS[self.state, event]:
             case Step.REBALANCE:
                 return self._prepare_rebalance(now_ms)
@@ -463,7 +463,7 @@ class ClassicGroup(GroupFacts):
         return effects + self._follow(Event.PENDING_EXPIRY if member is None else Event.EXPIRY, now_ms)
 
     def stored(self, outcome: object, error: ErrorCode, now_ms: int) -> Effects:
-        """Goes on after a `StoreRecords`; where an `EmptyGeneration` failed, its members expire after a reload."""
+        """Returns what to do after records were stored, or not (`error`); nothing after an `EmptyGeneration`."""
         if isinstance(outcome, Assigned):
             return self._assigned(outcome, error, now_ms)
         return self._replaced(outcome, error) if isinstance(outcome, Replaced) else []

@@ -31,7 +31,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 @dataclass(slots=True)
 class Member:
-    """A member of a classic group; the tickets are those of its JoinGroup and SyncGroup that wait, None without one."""
+    """A member of a classic group; tickets are the futures of its JoinGroup and SyncGroup that wait, else None."""
 
     member_id: str
     instance_id: str | None
@@ -131,7 +131,7 @@ class Members:
         return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Returns NONE for a request of a member; FENCED_INSTANCE_ID if another has its instance id; or an error."""
+        """Returns NONE for a member's id, FENCED_INSTANCE_ID if another has the instance id, else UNKNOWN_MEMBER_ID."""
         if instance_id is not None:
             holder = self._static.get(instance_id)
             if holder is not None and holder != member_id:
@@ -243,7 +243,7 @@ CLASSIC = "classic"
 
 
 class GroupFacts:
-    """State, generation, protocol and members of a classic group, and what can be asked of them."""
+    """State, generation, protocol and members of a classic group, and checks that change none of them."""
 
     type = CLASSIC
 
@@ -304,7 +304,7 @@ class GroupFacts:
         return self.state is State.EMPTY
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """Returns NONE if the group is empty, or for a member of its generation with no sync under way; or the error.
+        """Returns NONE for an empty group, or a member of its generation while no sync is awaited; else the error.
 
         In a transaction, a commit without a member comes from an old client, and the state does not matter.
         """
@@ -333,7 +333,7 @@ class GroupFacts:
         return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Returns NONE if the group is empty, or of consumers, whose subscriptions are readable; else the error."""
+        """Returns NONE if the group is empty or of type `consumer`, whose topics are known; else the error."""
         error = self.check_delete()
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return ErrorCode.NONE if error is ErrorCode.NON_EMPTY_GROUP and is_consumer else error

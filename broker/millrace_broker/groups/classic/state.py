@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What may happen to a classic group, by a request, a timer or a stored record."""
+    """A request, or the end of a timer, that may change the state of a classic group."""
 
     JOIN = "a member is added"
     REJOIN = "a member joins again, and offers other protocols than before"
@@ -47,7 +47,7 @@ class Event(StrEnum):
 
 
 class Step(StrEnum):
-    """What a classic group does upon an event."""
+    """The reaction of a classic group to an event."""
 
     NOTHING = "nothing"
     REBALANCE = "all members are to join again"

@@ -51,7 +51,7 @@ class GroupSpec:
 
 
 def assign_range(group: GroupSpec) -> dict[str, Assignment]:
-    """Returns the target assignment of each member: of each topic, neighbouring partitions."""
+    """Returns each member's target assignment: of each topic, a range of neighbouring partitions."""
     instance_ids = {member_id: member.instance_id for member_id, member in group.members.items()}
     in_order = sorted(instance_ids, key=lambda one: (instance_ids[one] is None, instance_ids[one] or one))
     given: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in in_order}
@@ -69,7 +69,7 @@ def _runs(partition_count: int, readers: int) -> list[range]:
 
 
 def assign_uniform(group: GroupSpec) -> dict[str, Assignment]:
-    """Returns the target assignment of each member: equal numbers, and as few moved partitions as possible."""
+    """Returns each member's target assignment: equal numbers of partitions, and as few moved as possible."""
     if not group.members:
         return {}
     subscriptions = {member.topic_ids for member in group.members.values()}
@@ -150,7 +150,7 @@ class _Balance:
             poorest_first.sort(key=lambda one: (self._load[one], one))
 
     def _shift_towards(self, poor: str) -> bool:
-        """Moves a partition to `poor`, if need be by others, from a member with two more; returns whether one has."""
+        """Moves a partition to `poor`, perhaps via others, from a member with two more; returns false without one."""
         came_from: dict[str, tuple[str, UUID]] = {}
         queue = deque((poor,))
         while queue:

@@ -66,7 +66,7 @@ NO_TOPICS = 0
 
 
 def group_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
-    """Returns the hash (XXH3, signed 64 bits) of those of the topics that exist, 0 without any."""
+    """Returns the hash (XXH3, signed 64 bits) of the named topics, without those that don't exist; 0 for none."""
     topics = [image.topics[name] for name in sorted(set(topic_names) & image.topics.keys())]
     if not topics:
         return NO_TOPICS
@@ -175,7 +175,7 @@ NO_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """What a decision may know besides the group: its configuration, the cluster and the time.
+    """The data besides the group by which a decision is made: its configuration, the cluster and the time.
 
     `may_describe` says which topics the member may describe whose heartbeat is decided. It is None for other events:
     then no pattern is matched with topics.
@@ -196,7 +196,7 @@ class Change:
         self.context = context
 
     def put(self, kind: Kind, name: str, value: Value | None) -> None:
-        """Adds a record, a tombstone for None, and applies it to the state."""
+        """Adds a record with this value, or a tombstone for None, and applies it to the state."""
         if not self.records:  # most heartbeats change nothing
             self.state = self.state.copy()
         record = GroupRecord(Key(kind, self.state.group_id, name), value)
@@ -222,7 +222,7 @@ class Change:
         self._update_target()
 
     def reconcile(self, member_id: str, owned: Assignment | None) -> None:
-        """Moves a member as far towards its target assignment as it can go now (`reconcile`)."""
+        """Moves a member as far towards its target assignment as other members' partitions allow."""
         state = self.state
         before = state.members[member_id].current
         target = state.targets.get(member_id, NOTHING)

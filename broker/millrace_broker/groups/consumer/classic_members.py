@@ -85,7 +85,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def subscription_version(data: bytes) -> int:
-    """Returns the version of a subscription, or 0, which every client can read, where the bytes are none."""
+    """Returns the version of a subscription; 0, which every client can read, if the bytes can't be decoded."""
     try:
         return read_subscription(data).version
     except CorruptRecordError:
@@ -93,7 +93,7 @@ def subscription_version(data: bytes) -> int:
 
 
 def read_assignment(data: bytes) -> tuple[Partitions, bytes | None]:
-    """Returns (partitions by topic, user data), `({}, None)` for no bytes; raises CorruptRecordError for others."""
+    """Returns an assignment's (partitions by topic, user data), `({}, None)` for b""; raises CorruptRecordError."""
     if not data:
         return {}, None
     decoder = Decoder(data)
@@ -187,7 +187,7 @@ def must_rejoin(state: GroupState, member: Member) -> bool:
 
 
 def check_heartbeat(state: GroupState, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """Returns the classic member that sends a Heartbeat; raises a GroupError where it is none or is fenced."""
+    """Returns the classic member that sends a Heartbeat; raises a GroupError for a wrong id or generation."""
     member = classic_member(state, member_id, instance_id)
     _check_generation(member, generation)
     return member
@@ -205,14 +205,14 @@ def leavers(state: GroupState, leaving: Sequence[Leaving]) -> list[str | ErrorCo
 
 
 def by_id(partitions: Partitions, image: MetadataImage) -> Assignment:
-    """Returns these partitions by topic id, without topics that don't exist."""
+    """Returns partitions given by topic name with topic ids instead, without topics that don't exist."""
     return assignment_of(
         {image.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in image.topics}
     )
 
 
 def by_name(assignment: Assignment, image: MetadataImage) -> Partitions:
-    """Returns these partitions by topic name, without topics that don't exist."""
+    """Returns partitions given by topic id with topic names instead, without topics that don't exist."""
     topics = by_topic(assignment)
     names = {topic.topic_id: topic.name for topic in image.topics.values() if topic.topic_id in topics}
     return {names[topic_id]: indexes for topic_id, indexes in topics.items() if topic_id in names}

@@ -68,7 +68,7 @@ KEPT_CONFIGURATIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """What all consumer groups of a broker share: the broker's configuration and the metadata image."""
+    """The broker's configuration and the metadata image, which all its consumer groups share."""
 
     config: ConsumerGroupConfig
     classic_config: GroupConfig
@@ -90,7 +90,7 @@ def _with_own(config: ConsumerGroupConfig, own: tuple[tuple[str, str], ...]) -> 
 
 
 class Pending(NamedTuple):
-    """An event whose records are being stored, and what is to follow from it."""
+    """An event whose records are being stored, and the state and effects that follow once they are."""
 
     event: Event
     outcome: Changed | Succeeded
@@ -115,7 +115,7 @@ class ConsumerGroup(ConsumerGroupFacts):
     # Requests.
 
     def consumer_heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
-        """Handles a ConsumerGroupHeartbeat that was checked and has a member id; the response goes to the ticket."""
+        """Handles a checked ConsumerGroupHeartbeat with a member id; `ticket`, its future, gets the response."""
         return self._in_turn(HeartbeatEvent(request, ticket), now_ms)
 
     def join(self, join: Join, now_ms: int) -> Effects:
@@ -243,7 +243,7 @@ class ConsumerGroups:
         return dict.fromkeys(Kind, self._replay)
 
     def heartbeat(self, coordinator: GroupCoordinator, request: Heartbeat, ticket: Ticket) -> None:
-        """Handles ConsumerGroupHeartbeat; the response, a `HeartbeatResponse` or a `Refusal`, goes to the ticket."""
+        """Handles ConsumerGroupHeartbeat; `ticket`, its future, gets a `HeartbeatResponse` or a `Refusal`."""
         try:
             if not self.config.is_served:
                 ticket.set_result(Refusal(ErrorCode.UNSUPPORTED_VERSION))

@@ -89,7 +89,7 @@ CANNOT = "classic group {} can't become a consumer group: {}"
 
 
 def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
-    """Raises GroupIdNotFoundError where a classic group with members may not become a consumer group."""
+    """Raises GroupIdNotFoundError if policy, protocol type or size forbid that a classic group is upgraded."""
     reason = None
     if not config.may_upgrade:
         reason = "group.consumer.migration.policy does not allow it"
@@ -102,7 +102,7 @@ def check_upgrade(group: ClassicGroup, config: ConsumerGroupConfig) -> None:
 
 
 def upgrade(change: Change, group: ClassicGroup) -> None:
-    """Writes a classic group's members into a new consumer group; raises GroupIdNotFoundError if they don't fit."""
+    """Writes a classic group's members into a new consumer group; raises GroupIdNotFoundError for unreadable ones."""
     try:
         members = [_upgraded(member, group, change.context.image) for member in group.members]
     except CorruptRecordError as error:
@@ -180,7 +180,7 @@ def downgraded_group(
 
 
 def _common_protocol(members: Sequence[Member]) -> str:
-    """Returns the first member's first protocol that all members support, or else its first."""
+    """Returns the first member's first protocol that all members support; its very first if there is none."""
     offers = [[one.name for one in member.metadata.classic.protocols] for member in members if member.metadata.classic]
     return next((name for name in offers[0] if all(name in offer for offer in offers)), offers[0][0])
 
@@ -204,7 +204,7 @@ def _stored_member(member: Member, protocol: str, image: MetadataImage) -> Store
 
 
 class Situation(NamedTuple):
-    """What a decision is based on: the stored state of the group, the configurations, the cluster and the time.
+    """The basis of a decision: the stored state of the group, the configurations, the cluster and the time.
 
     `predecessor` is the classic group that this one is about to replace.
     """
@@ -251,12 +251,12 @@ Outcome = Unchanged | Changed | Succeeded
 
 
 def decide(situation: Situation, event: Event) -> Outcome:
-    """Returns the outcome of an event."""
+    """Returns what an event leads to: records to store with the new state, or effects alone."""
     return DECISIONS[type(event), bool(situation.state.members)](situation, event)
 
 
 def refuse(event: Event, error: ErrorCode) -> Effects:
-    """Answers the request of an event with an error, as it can't be decided here or its records were not stored."""
+    """Returns the effect that answers an event's request with an error; none if the event comes from no request."""
     match event:
         case HeartbeatEvent(_, ticket):
             # REBALANCE_IN_PROGRESS is an error of the classic protocol; this one makes the client ask again too.
@@ -290,7 +290,7 @@ def respond_sync(situation: Situation, request: Sync) -> Effects:
 def respond_heartbeat(
     state: GroupState, config: ConsumerGroupConfig, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ErrorCode, Effects]:
-    """Returns the error to answer a classic member's Heartbeat: REBALANCE_IN_PROGRESS if it has to join again."""
+    """Returns (error, timers) for a classic member's Heartbeat: REBALANCE_IN_PROGRESS if it has to join again."""
     try:
         member = classic_members.check_heartbeat(state, member_id, instance_id, generation)
     except GroupError as error:

@@ -59,7 +59,7 @@ def session_timer(member: Member, config: ConsumerGroupConfig) -> SetTimer:
 
 
 def rebalance_timer(member: Member) -> Effects:
-    """Starts the rebalance timer of a member that has partitions to give back; cancels it for another member."""
+    """Returns the effect that starts a member's rebalance timer if it has partitions to give back, else cancels it."""
     if member.metadata.classic is not None:
         return []  # it has `join` and `sync` instead
     timer = Timer(TimerKind.REBALANCE, member.member_id)
@@ -69,17 +69,17 @@ def rebalance_timer(member: Member) -> Effects:
 
 
 def timers_of(member: Member, config: ConsumerGroupConfig) -> Effects:
-    """Starts the timers of a member that was loaded from the log, or whose removal could not be stored."""
+    """Returns the effects that start the timers of a member that was loaded, or whose removal could not be stored."""
     return [session_timer(member, config), *rebalance_timer(member)]
 
 
 def join_timer(member: Member) -> SetTimer:
-    """Starts the time within which a classic member has to join again, unless it runs already."""
+    """Returns the effect that starts a classic member's time to join again, unless it runs already."""
     return SetTimer(Timer(TimerKind.JOIN, member.member_id), member.metadata.rebalance_timeout_ms, restarts=False)
 
 
 def timers_after_join(member: Member, config: ConsumerGroupConfig, sync_timeout_ms: int) -> Effects:
-    """Ends the time for a classic member's JoinGroup, and begins that for its SyncGroup."""
+    """Returns the effects that end a classic member's time for JoinGroup, and begin that for SyncGroup."""
     return [
         CancelTimer(Timer(TimerKind.JOIN, member.member_id)),
         SetTimer(Timer(TimerKind.SYNC, member.member_id), sync_timeout_ms),
@@ -88,12 +88,12 @@ def timers_after_join(member: Member, config: ConsumerGroupConfig, sync_timeout_
 
 
 def timers_after_sync(member: Member, config: ConsumerGroupConfig) -> Effects:
-    """Ends the time for a classic member's SyncGroup, and restarts its session."""
+    """Returns the effects that end a classic member's time for SyncGroup, and restart its session."""
     return [CancelTimer(Timer(TimerKind.SYNC, member.member_id)), session_timer(member, config)]
 
 
 def cancelled_timers(member_id: str) -> Effects:
-    """Cancels all timers of a member that has gone."""
+    """Returns the effects that cancel all timers of a member that has gone."""
     return [CancelTimer(Timer(kind, member_id)) for kind in TimerKind]
 
 
@@ -152,7 +152,7 @@ class Refusal(NamedTuple):
 
 
 class HeartbeatEvent(NamedTuple):
-    """A checked heartbeat with a member id, and the ticket that gets the response."""
+    """A checked heartbeat with a member id, and the future (`ticket`) that gets the response."""
 
     request: Heartbeat
     ticket: Ticket

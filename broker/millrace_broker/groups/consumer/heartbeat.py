@@ -87,7 +87,7 @@ def _check_join(request: Heartbeat) -> None:
 
 
 def heartbeat(change: Change, request: Heartbeat, member_id: str) -> HeartbeatResponse:
-    """Lets a member join or stay, and returns the response.
+    """Lets a member join or stay, writes what changes to `change`, and returns the response.
 
     Args:
         change: the change of the group, which may be a new one.

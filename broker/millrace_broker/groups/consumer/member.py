@@ -78,7 +78,7 @@ class ClassicProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """What a member that uses the classic protocol says beside `MemberMetadata`."""
+    """Session timeout and protocols of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
@@ -86,7 +86,7 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """What a member has said about itself; -1 is a timeout that it did not give, "" or None no pattern."""
+    """The properties that a member has sent; -1 is a timeout that it did not give, "" or None no pattern."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -101,7 +101,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has been told to own, and what it still has to give back, with its member epoch."""
+    """The partitions that a member was told to own, and those that it must still give back, with its member epoch."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1

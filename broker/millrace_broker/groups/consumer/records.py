@@ -80,7 +80,7 @@ CLASSIC_METADATA_TAG = 0
 
 
 class Kind(IntEnum):
-    """What a record of a consumer group says; the number is the key's version."""
+    """The kind of a consumer group's record; the number is the version of its key."""
 
     GROUP = 3
     PARTITIONS = 4
@@ -162,7 +162,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes) -> Key | None:
-    """Returns the key, None for one of other kinds of records; raises CorruptRecordError where it is cut short."""
+    """Returns the key of a consumer group's record, None for other records; raises CorruptRecordError if cut short."""
     decoder = Decoder(data)
     kind = decoder.int16()
     if kind not in tuple(Kind):
@@ -324,7 +324,7 @@ def _put_strings(out: Encoder, texts: Iterable[str]) -> None:
 
 
 def _put_tagged(out: Encoder, tag: int, data: bytes | None) -> None:
-    """Writes the tagged fields that end a struct: this one, or none if `data` is None."""
+    """Writes the tagged fields that end a struct: one with `tag` and `data`, or none if `data` is None."""
     if data is None:
         out.no_tagged_fields()
     else:
@@ -343,7 +343,7 @@ _ENCODERS: Mapping[Kind, Callable[[Encoder, Any], None]] = {
 
 
 def _whole(fields: Callable[[FlexibleDecoder], Value]) -> Callable[[FlexibleDecoder], Value]:
-    """Returns a decoder that reads the fields and skips the tagged fields behind them."""
+    """Returns a function that reads a value by `fields`, and skips the tagged fields behind it."""
 
     def decode(decoder: FlexibleDecoder) -> Value:
         value = fields(decoder)

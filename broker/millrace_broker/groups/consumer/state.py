@@ -41,7 +41,7 @@ FIRST_COMMIT_VERSION_WITH_EPOCH = 9
 
 
 class ConsumerGroupFacts:
-    """The stored state of a consumer group, what can be asked of it, and whether a change is being stored."""
+    """The stored state of a consumer group, checks of it, and whether a change of it is being stored."""
 
     type = CONSUMER
     protocol_type = CONSUMER
@@ -67,7 +67,7 @@ class ConsumerGroupFacts:
         return not self.state.members and not self.is_storing
 
     def check_commit(self, committer: Committer) -> ErrorCode:
-        """Returns NONE if the client is a member at its epoch and knows epochs, or the group is empty; or the error."""
+        """Returns NONE for a member at its epoch, by a version that has epochs, or an empty group; else the error."""
         if committer.generation < 0 and self.is_empty:
             return ErrorCode.NONE
         member = self.state.members.get(committer.member_id)
@@ -119,7 +119,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class GroupState:
-    """The state of a consumer group; only `replay` changes it, except for what remembers the last comparisons."""
+    """The state of a consumer group. Only `replay` changes it, but for `compared_…` and `patterns_resolved_…`."""
 
     group_id: str
     epoch: int = 0
@@ -137,7 +137,7 @@ class GroupState:
     patterns_resolved_ms: int = 0
 
     def copy(self) -> GroupState:
-        """Returns a state whose changes by `replay` leave this one as it is."""
+        """Returns a copy, whose changes by `replay` leave this state as it is."""
         return replace(
             self,
             members=self.members.copy(),

@@ -78,7 +78,7 @@ NEEDS = ("authorize", "authorize_by_resource_type", "take")
 
 
 class AclIndex:
-    """Finds the entries that decide about a resource, and the names of resources that have given entries."""
+    """Finds the access control entries for a resource, and the names of resources that have certain entries."""
 
     def __init__(self, acls: Acls) -> None:
         self._acls = acls
@@ -94,7 +94,7 @@ class AclIndex:
         self._names: Mapping[tuple[ResourceType, PatternType], Mapping[Acl, set[str]]] = dict(names)
 
     def entries_on(self, resource_type: ResourceType, name: str) -> list[frozenset[Acl]]:
-        """Returns the entries of each resource that a literal name belongs to; an empty list where there are none."""
+        """Returns the entries of each literal, prefixed or wildcard resource to which `name` belongs, none if empty."""
         patterns = [ResourcePattern(resource_type, name), ResourcePattern(resource_type, WILDCARD)]
         for length in self._prefix_lengths.get(resource_type, ()):
             if length > len(name):
@@ -105,7 +105,7 @@ class AclIndex:
     def names_with(
         self, resource_type: ResourceType, pattern_type: PatternType, wanted: Iterable[Acl]
     ) -> frozenset[str]:
-        """Returns the names of the resources, of these two types, that have one of the wanted entries."""
+        """Returns the names of the resources of both types that have at least one of the wanted entries."""
         by_acl = self._names.get((resource_type, pattern_type), {})
         return frozenset(name for acl in wanted for name in by_acl.get(acl, ()))
 
@@ -113,13 +113,13 @@ class AclIndex:
 def matching(
     principal: str, host: str, operations: Collection[AclOperation], permission: PermissionType
 ) -> Iterator[Acl]:
-    """Yields the entries that would allow, or deny, a principal on this host one of the operations."""
+    """Yields each entry that allows (or denies: `permission`) one of the operations to a principal on a host."""
     for named in product((principal, EVERYONE), (host, EVERY_HOST), (*operations, AclOperation.ALL)):
         yield Acl(*named, permission)
 
 
 class AclAuthorizer:
-    """An `Authorizer` of access control lists.
+    """Decides by the cluster's access control lists what clients may do.
 
     Args:
         super_users: may do everything.
@@ -134,7 +134,7 @@ class AclAuthorizer:
         self._kept: dict[Decision, bool] = {}
 
     def take(self, acls: Acls) -> None:
-        """Takes all access control lists, and forgets the decisions by former ones; the same object changes nothing."""
+        """Replaces the access control lists, and drops cached decisions; for the same object it does nothing."""
         if acls is not self._acls:
             self._acls, self._index = acls, AclIndex(acls)
             self._kept.clear()
@@ -142,7 +142,7 @@ class AclAuthorizer:
     def authorize(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Returns whether a client may do an operation on the resource of this name."""
+        """Returns whether a client may do an operation on the resource `name`: no entry denies it and one allows it."""
         asked = (session.principal, session.host, operation, resource_type, name)
         kept = self._kept.get(asked)
         if kept is None:
@@ -168,9 +168,9 @@ class AclAuthorizer:
     def authorize_by_resource_type(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Returns whether an entry allows the operation on some name that none denies; implied operations don't count.
+        """Returns whether an entry allows the operation on a name that no entry denies; implied rights don't count.
 
-        A client that is denied it on `*` may not; otherwise it may where resources without entries are everyone's.
+        It is False for a client that is denied `*`, else True if everyone may use resources without entries.
         """
         if session.principal in self._super_users:
             return True
@@ -199,12 +199,12 @@ def _begins_with_one(name: str, prefixes: frozenset[str]) -> bool:
 
 
 def super_users(text: str) -> frozenset[Principal]:
-    """Returns the principals in `super.users`, which are separated by semicolons. Raises InvalidConfigError."""
+    """Returns the principals in `super.users`, like `User:alice;User:bob`. Raises InvalidConfigError for other text."""
     return frozenset(_principal(one.strip()) for one in _split(text))
 
 
 def _split(text: str) -> Iterable[str]:
-    """Returns the parts of a list, split at semicolons as Java does it: without empty ones at the end."""
+    """Returns the parts of a text between semicolons, as Java's `split` does: without empty ones at the end."""
     return text.rstrip(";").split(";") if text.strip() else ()
 
 
@@ -216,7 +216,7 @@ def _principal(text: str) -> Principal:
 
 
 def configured_authorizer(config: BrokerConfig, properties: Mapping[str, str]) -> Authorizer | None:
-    """Returns the authorizer that is configured; None without access control. Raises InvalidConfigError."""
+    """Returns the authorizer of `authorizer.class.name`, None if that is empty. Raises InvalidConfigError."""
     name = config.authorizer_class_name.strip()
     if name in ACLS:
         return AclAuthorizer(super_users(config.super_users), allows_if_no_acl=config.allow_everyone_if_no_acl_found)

@@ -32,7 +32,7 @@ MAX_CHARACTERS = 256
 
 
 class AuditLog:
-    """The log of who was allowed or denied what; `now_ms` returns the time in ms."""
+    """Logs which operations were allowed and denied to whom; `now_ms` returns the time in ms."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -42,7 +42,7 @@ class AuditLog:
 
     @property
     def tells_allowed(self) -> bool:
-        """Whether allowed operations are logged, too."""
+        """Returns whether allowed operations are logged, and not only denied ones."""
         return logger.isEnabledFor(logging.DEBUG)
 
     def note(
@@ -55,7 +55,7 @@ class AuditLog:
         *,
         permitted: bool,
     ) -> None:
-        """Writes a decision, unless the same line was written within WINDOW_MS; `request` is the API's name."""
+        """Writes a decision to the log, unless the same line was written within WINDOW_MS; `request` is the API."""
         self._begin_again()
         line = (
             f"Principal = {_shown(str(session.principal))} is {'Allowed' if permitted else 'Denied'} "
@@ -79,7 +79,7 @@ class AuditLog:
 
 
 def _pascal(name: str) -> str:
-    """Returns the name of an API as Kafka's log has it: `LIST_OFFSETS` is ListOffsets."""
+    """Returns an API's name as in Kafka's log: ListOffsets for `LIST_OFFSETS`."""
     return name.title().replace("_", "")
 
 
@@ -89,7 +89,7 @@ def _shown(text: str) -> str:
 
 
 class Authorizer(Protocol):
-    """Decides which operations clients may do on which resources."""
+    """Decides which operations clients may do on which resources; the broker has one, or none."""
 
     def authorize(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType, name: str
@@ -100,24 +100,24 @@ class Authorizer(Protocol):
     def authorize_by_resource_type(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Returns whether there can be a resource of the type on which the client may do the operation (KIP-679)."""
+        """Returns whether the client may do the operation on at least one possible resource of the type (KIP-679)."""
         ...
 
     def take(self, acls: Acls) -> None:
-        """Takes all access control lists of the cluster, in place of the former ones; called after each change."""
+        """Replaces all access control lists of the cluster; called after each change of them."""
         ...
 
 
 class PluggableAuthorizer(Protocol):
-    """The class that `authorizer.class.name` gives as MODULE:CLASS; a call of it makes an authorizer."""
+    """A class that `authorizer.class.name` names as MODULE:CLASS, which makes an authorizer."""
 
     def __call__(self, properties: Mapping[str, str]) -> Authorizer:
-        """Returns an authorizer, made with the properties that the broker was given."""
+        """Returns an authorizer that is made with the broker's properties."""
         ...
 
 
 class Access:
-    """What clients may do, by an authorizer; each decision about what a client asked for goes to the audit log."""
+    """Asks the authorizer what clients may do, and writes the decisions to the audit log."""
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog) -> None:
         self._authorizer = authorizer
@@ -134,7 +134,7 @@ class Access:
         *,
         tells_denied: bool = True,
     ) -> bool:
-        """Returns whether a client may do an operation; `tells_denied` says whether a denial is logged."""
+        """Returns whether a client may do an operation of the API `request`; logs a denial if `tells_denied`."""
         permitted = self._authorizer.authorize(session, operation, resource_type, name)
         if self._audit.tells_allowed if permitted else tells_denied:
             self._audit.note(session, operation, resource_type, name, request, permitted=permitted)
@@ -143,7 +143,7 @@ class Access:
     def permits_on_any(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType, request: str
     ) -> bool:
-        """Returns whether a client may do an operation on some resource of a type."""
+        """Returns whether a client may do an operation of the API `request` on some resource of a type; logs that."""
         permitted = self._authorizer.authorize_by_resource_type(session, operation, resource_type)
         if self._audit.tells_allowed or not permitted:
             self._audit.note(session, operation, resource_type, "any", request, permitted=permitted)
@@ -152,5 +152,5 @@ class Access:
     def operations(
         self, session: ClientSession, operations: frozenset[AclOperation], resource_type: ResourceType, name: str
     ) -> frozenset[AclOperation]:
-        """Returns those of the operations that a client may do; nothing goes to the audit log."""
+        """Returns those of the operations that a client may do on a resource, without writing to the audit log."""
         return frozenset(one for one in operations if self._authorizer.authorize(session, one, resource_type, name))

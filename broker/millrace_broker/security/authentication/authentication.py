@@ -37,7 +37,7 @@ CheckToken = Callable[[str], Authenticated]
 
 
 class State(Enum):
-    """How far the SASL login on a connection has come, as the table above says."""
+    """How far the SASL login on a connection has come; the module's table says what may come next."""
 
     INITIAL = auto()
     VERSIONS_TOLD = auto()
@@ -58,7 +58,7 @@ ADMITTED: Mapping[State, tuple[ApiKey, ...]] = {
 
 
 class Authentication:
-    """The SASL state of one connection: its first login, and the later ones that renew the session."""
+    """The SASL login of one connection: the first one, and later ones that renew the session."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Authentication:
         clock: Clock,
         api_versions: VersionRange,
     ) -> None:
-        """Takes how clients authenticate, what makes a mechanism, and the versions of ApiVersions that are served."""
+        """Takes how clients authenticate, what makes a mechanism by name, and the served versions of ApiVersions."""
         self._security = security
         self._new_mechanism = new_mechanism
         self._clock = clock
@@ -81,16 +81,16 @@ class Authentication:
 
     @property
     def principal(self) -> Principal | None:
-        """The principal of the client; None as long as it has not logged in."""
+        """Returns the client's principal; None before it has logged in."""
         return None if self.authenticated is None else Principal(USER, self.authenticated.user)
 
     @property
     def is_endless(self) -> bool:
-        """Whether the client has logged in for good, so that every request is admitted from now on."""
+        """Returns whether the client has logged in and its session never ends, so that it sends no more logins."""
         return self.state is State.COMPLETE and self._ends_ms is None
 
     def admit(self, api_key: int, version: int) -> None:
-        """Checks a request by its header; raises IllegalSaslStateError for one that may not come in this state."""
+        """Raises IllegalSaslStateError for a request that may not come before or during the login, or after its end."""
         if self.state is State.COMPLETE:
             is_over = self._ends_ms is not None and self._clock.monotonic_ms() >= self._ends_ms
             if is_over and api_key != ApiKey.SASL_HANDSHAKE:
@@ -104,8 +104,7 @@ class Authentication:
     def handshake(self, version: int, mechanism: str) -> None:
         """Takes the mechanism that a client chooses.
 
-        Raises IllegalSaslStateError where it may not authenticate now, UnsupportedSaslMechanismError where it is not
-        offered.
+        Raises IllegalSaslStateError where no login may begin, UnsupportedSaslMechanismError where it is not offered.
         """
         now_ms = self._clock.monotonic_ms()
         if self.state is State.COMPLETE:
@@ -123,7 +122,7 @@ class Authentication:
     def authenticate(self, token: bytes) -> Challenge:
         """Takes a token of the chosen mechanism, and returns the answer to it.
 
-        Raises SaslAuthenticationError where it proves nothing, IllegalSaslStateError where none may come.
+        Raises SaslAuthenticationError where it proves no identity, IllegalSaslStateError where no token may come now.
         """
         mechanism = self._mechanism
         if mechanism is None or self.state not in (State.TOKENS, State.BARE_TOKENS):
@@ -141,7 +140,7 @@ class Authentication:
         return Challenge(challenge, self._complete(mechanism, authenticated))
 
     def _complete(self, mechanism: ServerMechanism, authenticated: Authenticated) -> int:
-        """Begins a session and returns how many milliseconds it lasts; 0 where it is endless."""
+        """Begins the session of a client that has proven who it is; returns how many ms it lasts, 0 for no end."""
         self.authenticated, self._proven_by, self._mechanism = authenticated, mechanism.name, None
         limits_ms = [limit for limit in (self._security.max_reauth_ms.get(mechanism.name, 0),) if limit > 0]
         if authenticated.expires_ms is not None:

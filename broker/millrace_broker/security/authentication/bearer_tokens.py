@@ -30,7 +30,7 @@ OPTIONS: Options = {"verify_exp": False, "verify_nbf": False, "verify_iat": Fals
 
 
 class Keys(Protocol):
-    """The public keys of those who sign tokens."""
+    """The public keys by which signed tokens are checked."""
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:
         """Returns the key with this id, or the only key for None; None where no such key is known."""
@@ -38,7 +38,7 @@ class Keys(Protocol):
 
 
 class NoKeys:
-    """The keys of a listener that takes unsigned tokens."""
+    """Takes the place of the keys on a listener that takes unsigned tokens."""
 
     def find(self, key_id: str | None) -> jwt.PyJWK | None:  # noqa: ARG002 -- there is none
         """Returns None, as there is no key."""
@@ -46,14 +46,14 @@ class NoKeys:
 
 
 def token_check(rules: TokenRules, keys: Keys, clock: Clock) -> Callable[[str], Authenticated]:
-    """Returns a function that does what `check_token` does, at the time of its call."""
+    """Returns a function that checks a token as `check_token` does, at the time of its call."""
     return lambda token: check_token(token, rules, keys, clock.now_ms())
 
 
 def check_token(token: str, rules: TokenRules, keys: Keys, now_ms: int) -> Authenticated:
-    """Returns the user that a token (JWT) names, and when the token expires.
+    """Returns the user that a bearer token (JWT) names, and when the token expires.
 
-    Raises SaslAuthenticationError, which says what is wrong with it.
+    Raises SaslAuthenticationError, which says what is wrong with the token.
     """
     try:
         header = jwt.get_unverified_header(token)

@@ -56,29 +56,29 @@ FindToken = Callable[[str, str], Known | None]  # by mechanism and token id
 
 
 class Table(NamedTuple):
-    """The credentials of one mechanism, by user."""
+    """The SCRAM credentials of one mechanism by user, and what makes up those of unknown users."""
 
     known: Mapping[str, ScramCredential]
     unknown: UnknownUsers
 
 
 def user_entity(user: str) -> str:
-    """Returns the key of a user in `MetadataImage.client_configs`."""
+    """Returns the key of a user in `MetadataImage.client_configs`, like `users/alice`."""
     return USERS + encode_name(user)
 
 
 def users_of(configs: ClientConfigs) -> dict[str, Mapping[str, str]]:
-    """Returns the properties of each user by its name, without those of the default user and of users' clients."""
+    """Returns the properties of each user by name, without those of the default user and of a user's clients."""
     nodes = {path.removeprefix(USERS): config for path, config in configs.items() if path.startswith(USERS)}
     named = {decode_name(node): config for node, config in nodes.items() if "/" not in node and node != DEFAULT}
     return {user: config for user, config in named.items() if user is not None}
 
 
 class Credentials:
-    """Finds the SCRAM credentials of users and of delegation tokens, with which clients log in by SCRAM, too."""
+    """Finds SCRAM credentials: those of users, and those of delegation tokens, which also log in by SCRAM."""
 
     def __init__(self, configs: Callable[[], ClientConfigs], find_token: FindToken = lambda *_: None) -> None:
-        """Takes what returns the newest client configurations, and what finds the login of a valid token by its id."""
+        """Takes what returns the newest client configurations, and what finds the credential of a token by its id."""
         self._configs = configs
         self._find_token = find_token
         self._model = ScramCredential(
@@ -88,7 +88,10 @@ class Credentials:
         self._tables = {mechanism: self._table({}) for mechanism in SCRAM_HASHES}
 
     def find(self, mechanism: str, name: str, *, is_by_token: bool) -> Known:
-        """Returns the credential of a user or, with `is_by_token`, of a token id; a made-up one if it is unknown."""
+        """Returns the credential of a user or, with `is_by_token`, of a token id, and who then has logged in.
+
+        For an unknown name the credential is made up, so that its existence can't be probed, and nobody has logged in.
+        """
         table = self._newest()[mechanism]
         made_up = table.unknown.credential(name)
         if is_by_token:
@@ -106,7 +109,7 @@ class Credentials:
         return self._tables
 
     def _table(self, known: Mapping[str, ScramCredential]) -> Table:
-        """Returns a table of credentials; made-up ones of unknown users look like that of the first user by name."""
+        """Returns a table of these credentials; those made up for unknown users look like the first user's."""
         return Table(known, UnknownUsers(known[min(known)] if known else self._model))
 
 
@@ -124,7 +127,7 @@ def _credentials(mechanism: str, users: Mapping[str, Mapping[str, str]]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A credential to remove; `mechanism` is the protocol's number."""
+    """A SCRAM credential to delete; `mechanism` is the protocol's number."""
 
     user: str
     mechanism: int
@@ -132,7 +135,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Upsertion:
-    """A credential to make or replace; `mechanism` is the protocol's number."""
+    """A SCRAM credential to add or replace; `mechanism` is the protocol's number."""
 
     user: str
     mechanism: int
@@ -145,7 +148,7 @@ Change = Deletion | Upsertion
 
 
 def by_user(changes: Sequence[Change]) -> dict[str, list[Change]]:
-    """Returns the changes of each user, in the order of the request."""
+    """Returns the changes by user, each user's in the order of the request."""
     users: dict[str, list[Change]] = {}
     for one in each(changes):
         users.setdefault(one.user, []).append(one)
@@ -153,7 +156,7 @@ def by_user(changes: Sequence[Change]) -> dict[str, list[Change]]:
 
 
 def altered(config: Mapping[str, str], changes: Sequence[Change]) -> Mapping[str, str]:
-    """Returns a user's properties after all of the changes. Raises a SecurityError, and makes none, if one is wrong."""
+    """Returns a user's properties with all changes made. Raises a SecurityError if any of them is wrong."""
     for one in each(changes):
         _check(one)
     if max(Counter(one.mechanism for one in changes).values()) > 1:

@@ -97,7 +97,7 @@ def _unsecured(options: Mapping[str, str]) -> TokenRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSecurity:
-    """How clients of one listener authenticate by SASL; `passwords` are those of PLAIN, by user."""
+    """How the clients of one listener authenticate by SASL; `passwords` are those of the mechanism PLAIN, by user."""
 
     listener: str
     mechanisms: tuple[str, ...]
@@ -110,7 +110,7 @@ class ListenerSecurity:
 
 
 def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerSecurity:
-    """Returns how clients authenticate on a listener with SASL; `properties` are those that hold for it.
+    """Returns how clients authenticate by SASL on a listener that has these `properties`.
 
     Raises InvalidConfigError, which names the property that is missing or wrong.
     """
@@ -134,7 +134,7 @@ def listener_security(listener: str, properties: Mapping[str, str]) -> ListenerS
 
 
 def sasl_config(properties: Mapping[str, str], mechanism: str = "") -> SaslConfig:
-    """Returns the properties of SASL that hold for a mechanism or, without its name, for all of them.
+    """Returns the SASL properties for a mechanism or, if it is "", those for all mechanisms.
 
     Raises InvalidConfigError for a bad value.
     """

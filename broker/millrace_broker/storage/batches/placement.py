@@ -38,7 +38,7 @@ class AppendOrigin(Enum):
 class LogAppendInfo(NamedTuple):
     """The offsets and timestamps that the batches of one append have in the log.
 
-    `log_append_time_ms` is -1 where records keep the producer's time; for a repeated batch it is that batch's time.
+    `log_append_time_ms` is -1 where records keep their producer's time; for a repeated batch it is that of the first.
     """
 
     first_offset: int
@@ -48,7 +48,7 @@ class LogAppendInfo(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """What one write will add to a log: the bytes, and the offsets and timestamps that those bytes bring.
+    """The bytes that one write will add to a log, and the offsets and timestamps that those bytes bring.
 
     `batches` holds (position in the write, last offset, largest timestamp of the append up to this batch) of each
     batch. `appends` holds the offsets and times that each append gets.
@@ -63,7 +63,7 @@ class Placement(NamedTuple):
 
 
 def place(run: Sequence[Append], offset: int, leader_epoch: int) -> Placement:
-    """Returns how several appends are written one behind the other, the first record at `offset`."""
+    """Returns what to write for several appends: their batches one behind another, the first record at `offset`."""
     if len(run) > 1 or len(run[0][1]) > 1:
         return _place_batches(run, offset, leader_epoch)
     # Most appends are one batch that comes alone: the same without loops.

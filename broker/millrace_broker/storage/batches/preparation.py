@@ -109,7 +109,7 @@ _RARE_FLAGS = _SPECIAL_FLAGS | CODEC_MASK
 
 
 def validate_produced(batches: memoryview, max_message_bytes: int) -> list[tuple[int, BatchHeader]]:
-    """Returns (position, header) of each batch from a producer; raises RecordError for the first broken rule."""
+    """Returns (position, header) of each produced batch; raises RecordError for one that breaks a rule (see above)."""
     found: list[tuple[int, BatchHeader]] = []
     position, end = 0, len(batches)
     while end - position >= HEADER_BYTES:
@@ -185,7 +185,7 @@ def codec_of_topic(config: LogConfig) -> Codec | None:
 
 
 def level_of_topic(config: LogConfig, codec: Codec) -> int | None:
-    """Returns the level at which a topic compresses; None is the codec's usual one."""
+    """Returns the compression level that a topic sets for a codec; None means the codec's default level."""
     match codec:
         case Codec.GZIP:
             return config.compression_gzip_level
@@ -221,7 +221,10 @@ def rules_of(config: LogConfig, now_ms: int) -> RecordRules:
 
 
 def check_refused(refused: Refused, rules: RecordRules) -> None:
-    """Raises InvalidTimestampError or RejectedRecordsError, which list all records of `refused`, unless it is empty."""
+    """Raises InvalidTimestampError, or RejectedRecordsError where only keys are missing, unless `refused` is empty.
+
+    `refused` has (index, timestamp) of each record that breaks a rule, with None for the timestamp if it has no key.
+    """
     if not refused:
         return
     errors = tuple((index, NO_KEY if time is None else _untimely(time, rules)) for index, time in refused)
@@ -240,7 +243,7 @@ def _untimely(timestamp: int, rules: RecordRules) -> str:
 def stamped(
     batches: memoryview, found: Sequence[tuple[int, BatchHeader]], now_ms: int
 ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
-    """Returns a copy of the batches with `now_ms` as LogAppendTime, and the (position, header) of each."""
+    """Returns a copy of the batches with `now_ms` as LogAppendTime in each header, and (position, header) of each."""
     copy = bytearray(batches)
     return memoryview(copy), [
         (position, _stamp(copy, position, header, header.attributes | TIMESTAMP_TYPE_FLAG, now_ms))
@@ -278,13 +281,16 @@ class Prepared:
 
 
 def prepare(batches: Buffer, config: LogConfig, now_ms: int) -> Steps[Prepared]:
-    """Returns what a producer sent, checked and in its topic's codec; raises RecordError for a broken rule."""
+    """Checks batches from a producer and recompresses them in the topic's codec, in steps, and returns the result.
+
+    Each step yields the number of bytes that it has gone through. Raises RecordError for a batch that breaks a rule.
+    """
     view = memoryview(batches)
     return (yield from prepare_found(view, validate_produced(view, config.max_message_bytes), config, now_ms))
 
 
 def prepare_found(view: memoryview, found: Batches, config: LogConfig, now_ms: int) -> Steps[Prepared]:
-    """Returns what `prepare` does, for batches whose headers `validate_produced` has checked; raises RecordError."""
+    """Does what `prepare` does, for batches that `validate_produced` has found and checked; raises RecordError."""
     rules, codec = rules_of(config, now_ms), codec_of_topic(config)
     parts: list[Buffer] = []
     for position, header in found:
@@ -313,7 +319,7 @@ def finished(steps: Steps[Result]) -> Result:
 
 
 def finished_within(steps: Steps[Result], most_bytes: int) -> tuple[Result | None, int]:
-    """Runs steps for up to `most_bytes`; returns (result, bytes left), with None for the result if not done."""
+    """Runs steps of `prepare` for up to `most_bytes`; returns (result or None if not done, bytes left of these)."""
     try:
         while most_bytes >= 0:
             most_bytes -= next(steps)
@@ -326,7 +332,7 @@ def finished_within(steps: Steps[Result], most_bytes: int) -> tuple[Result | Non
 def _in_codec(
     codec: Codec, batch: memoryview, header: BatchHeader, rules: RecordRules, config: LogConfig
 ) -> Steps[bytes]:
-    """Returns a batch whose records are checked and recompressed in the topic's codec."""
+    """Checks a batch's records by `rules`, in steps, and returns the batch recompressed in `codec`."""
     kept: list[Buffer] = []
     largest = yield from _check(batch, header, rules, uncompressed_limit_bytes(config), kept)
     yield COMPRESSION_COSTS * sum(map(len, kept))
@@ -339,7 +345,7 @@ def _in_codec(
 def _check(
     batch: memoryview, header: BatchHeader, rules: RecordRules, limit_bytes: int, kept: list[Buffer] | None = None
 ) -> Steps[int]:
-    """Checks a batch's records, adds their uncompressed bytes to `kept`, and returns their largest timestamp."""
+    """Checks records by `rules`, in steps; returns their largest timestamp. Their uncompressed bytes go to `kept`."""
     check = new_record_check(header, rules)
     try:
         for chunk in decompressed_chunks(codec_of(header.codec_id), batch[HEADER_BYTES:], limit_bytes):

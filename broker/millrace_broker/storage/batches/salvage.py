@@ -42,7 +42,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class ValidBatch(NamedTuple):
-    """A batch, or a message of an old format, with the offsets that it covers."""
+    """The place and the offsets of a batch (format v2), or of a message of format v0 or v1, whose CRC holds."""
 
     position: int
     size_bytes: int
@@ -56,7 +56,7 @@ class ValidBatch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no valid batch, and why."""
+    """A stretch of a file in which no valid batch begins, and why the first one there is invalid."""
 
     position: int
     size_bytes: int
@@ -93,7 +93,7 @@ def examine(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Ite
 
 
 def batch_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> ValidBatch:
-    """Returns the valid batch that begins at `position`; raises CorruptRecordError, with the reason, without one."""
+    """Returns the valid batch that begins at `position`; raises CorruptRecordError, with the reason, if none does."""
     head = fs.pread(fd, min(HEADER_BYTES, bounds.end - position), position)
     if len(head) < _MESSAGE.size:
         raise CorruptRecordError(f"{len(head)} bytes are too few for a batch")
@@ -107,7 +107,7 @@ def batch_at(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> Va
 
 
 def _check_gap(fs: FileSystem, fd: int, found: ValidBatch, bounds: SearchBounds) -> None:
-    """Raises CorruptRecordError where the next batch contradicts a base offset that leaps ahead; no CRC covers it."""
+    """Raises CorruptRecordError if `found` skips offsets, but the batch behind it begins below its end offset."""
     end = found.position + found.size_bytes
     if found.base_offset == bounds.lowest or end >= bounds.end:
         return
@@ -173,7 +173,7 @@ def _common_prefix(bounds: SearchBounds) -> bytes:
 
 
 def _may_begin(chunk: bytes, at: int, end: int) -> bool:
-    """Returns whether the length at `at` fits into the file, which rules out most candidates without another read."""
+    """Returns false if a batch that begins at `chunk[at]` would, by its length field, end behind position `end`."""
     if at + _OFFSET_AND_LENGTH.size > len(chunk):
         return True
     length: int = _OFFSET_AND_LENGTH.unpack_from(chunk, at)[1]

@@ -82,8 +82,8 @@ def find_batch(  # noqa: PLR0917 -- a range of a file, and what is looked for in
 ) -> FoundBatch | None:
     """Returns the first batch up to `end` whose last offset is `offset` or above, or that ends behind position `limit`.
 
-    Returns None without one, and raises what `scan_headers` raises. It decodes only the header fields that it needs and
-    calls nothing per batch, as every read waits for it.
+    Returns None if there is none; raises RecordError where there is no whole batch. It decodes only the header fields
+    that it needs and calls nothing per batch, as every read waits for it.
     """
     chunk, chunk_position, chunk_end = b"", position, position
     while end - position >= HEADER_BYTES:
@@ -144,7 +144,7 @@ def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterat
 
 
 def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
-    """Reads up to `BATCHES_CHUNK_BYTES` before `end`; raises CorruptRecordError if that is less than a header."""
+    """Returns the next bytes before `end`; raises CorruptRecordError for less than a header, or a shorter file."""
     if end - position < HEADER_BYTES:
         raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
     wanted = min(BATCHES_CHUNK_BYTES, end - position)
@@ -157,7 +157,10 @@ def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
 def checksum(  # noqa: PLR0917 -- bytes of a file, and what is done with them
     fs: FileSystem, fd: int, position: int, end: int, update: Callable[[bytes, int], int], before: int = 0
 ) -> int:
-    """Returns the checksum of the bytes up to `end`, continued from `before`; raises CorruptRecordError."""
+    """Returns the checksum of the bytes from `position` to `end`; raises CorruptRecordError if the file is shorter.
+
+    `update` computes it, such as `crc32c`; `before` is the checksum of the bytes in front of these.
+    """
     while position < end:
         part = fs.pread(fd, min(BATCHES_CHUNK_BYTES, end - position), position)
         if not part:

@@ -74,7 +74,7 @@ _DIGEST = struct.Struct("<QQ")
 
 
 class OffsetMap:
-    """A map from keys, by their BLAKE2b hashes, to the last offset put; full at `LOAD_FACTOR` of its slots."""
+    """A hash table from record keys (kept as BLAKE2b hashes) to offsets; full at `LOAD_FACTOR` of its slots."""
 
     def __init__(self, max_bytes: int, max_keys: int) -> None:
         """Makes room for `max_keys` keys, or for as many as fit into `max_bytes` of memory."""
@@ -104,7 +104,7 @@ class OffsetMap:
         return self._ends[self._slot(*_digest(key))] - 1
 
     def _slot(self, low: int, high: int) -> int:
-        """Returns the slot that holds the key with this hash, or the free slot that it would take."""
+        """Returns the slot that holds the key with the hash (`low`, `high`), or the free slot that it would take."""
         slots, ends, lows, highs = self._slots, self._ends, self._lows, self._highs
         slot = low % slots
         step = 0
@@ -193,7 +193,7 @@ def _slice(body: bytes, start: int) -> RecordSlice:
 
 
 class LastRecord(NamedTuple):
-    """The last offset of a producer's data, -1 where the log has only its marker, and the producer's epoch."""
+    """The last offset of a producer's data, -1 where the log has only a marker of it, and the producer's epoch."""
 
     data_offset: int
     epoch: int
@@ -201,10 +201,10 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRules:
-    """What decides which records one pass of compaction keeps.
+    """The rules by which one pass of compaction keeps or drops records.
 
-    `latest` has each key's newest offset below `end_offset`. `last_records`, by producer id, must stay for their
-    sequence.
+    `latest` has each key's newest offset below `end_offset`. `last_records` has each producer's last data offset: the
+    header of that batch stays, even without records, as it has the producer's last sequence number.
     """
 
     latest: OffsetMap
@@ -216,7 +216,7 @@ class CleaningRules:
 
 @dataclass(slots=True)
 class RecordCounts:
-    """How many records a pass kept and dropped."""
+    """The number of records that a pass of compaction has kept and dropped, and of those dropped for lack of a key."""
 
     kept: int = 0
     dropped: int = 0
@@ -258,7 +258,7 @@ def cleaned(
 
 
 def offsets_only(header: BatchHeader, max_timestamp: int) -> bytes:
-    """Returns a batch without records or producer that takes the offsets of a batch that compaction has dropped."""
+    """Returns a batch without records or producer that spans the offsets of `header`, a dropped batch."""
     attributes = header.attributes & TIMESTAMP_TYPE_FLAG
     return _rebuilt(
         header._replace(
@@ -306,7 +306,7 @@ def _cleaned_marker(
 
 
 def _bears_state(header: BatchHeader, rules: CleaningRules) -> bool:
-    """Returns whether this is the producer's last batch of data, or, if none is left, a marker with its last epoch."""
+    """Returns whether a batch is its producer's last one with data or, if none is left, a marker of its last epoch."""
     last = rules.last_records.get(header.producer_id)
     if last is None:
         return False
@@ -337,7 +337,7 @@ def _needs_horizon(header: BatchHeader, kept: Sequence[RecordSlice], rules: Clea
 
 
 def _can_have_horizon(header: BatchHeader, kept: Sequence[RecordSlice], horizon_ms: int) -> bool:
-    """Returns whether all timestamps can be stored relative to the delete horizon; if not, tombstones stay."""
+    """Returns whether the timestamps of `kept` fit as deltas to the delete horizon; if not, tombstones stay."""
     shift_ms = header.base_timestamp - horizon_ms
     return horizon_ms <= MAX_DELTA and all(
         MIN_DELTA <= record.timestamp_delta + shift_ms <= MAX_DELTA for record in kept

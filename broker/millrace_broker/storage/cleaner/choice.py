@@ -31,7 +31,7 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 15_000, 900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """How much of a log is compacted, and how much not; `oldest_dirty_ms` is -1 without a time."""
+    """The bytes of a log that are compacted (clean) or not yet (dirty), and the oldest dirty batch's time or -1."""
 
     first_dirty_offset: int
     end_offset: int
@@ -54,7 +54,7 @@ class Dirtiness:
 
 
 def first_dirty_offset(checkpoint: int | None, *, log_start_offset: int, log_end_offset: int) -> int:
-    """Returns the offset where the last compaction ended; the log's start if that is None or outside the log."""
+    """Returns `checkpoint`, where the last compaction ended; the log start offset if it is None or outside the log."""
     if checkpoint is None or not log_start_offset <= checkpoint <= log_end_offset:
         return log_start_offset
     return checkpoint
@@ -115,7 +115,7 @@ class SegmentSizes:
 
 
 def group_sizes(segments: Iterable[SegmentSizes], limits: GroupLimits) -> list[int]:
-    """Returns the sizes of groups of neighbours that each can become one segment within the limits."""
+    """Divides segments into groups of neighbours that each fit into one segment; returns how many each group has."""
     counts: list[int] = []
     base_offset = size_bytes = index_entries = 0
     for segment in segments:
@@ -145,7 +145,7 @@ class Failure(NamedTuple):
 
 
 class FailingLogs:
-    """The logs left alone for a while after a failed compaction; any thread may read `failures` alone."""
+    """The logs left alone for a while after a failed compaction. Of it, other threads may use only `failures`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -170,7 +170,7 @@ class FailingLogs:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The last failure of each log, in the order of their names."""
+        """The last failed compaction of each log that has not been compacted since, in the order of the logs' names."""
         return tuple(one for _, one in sorted(self._failures.items()))
 
     def _of(self, log: Log) -> Failure | None:

@@ -71,7 +71,7 @@ def fill_map(  # noqa: PLR0917 -- what is read, what is known, what is filled, a
     offsets: OffsetMap,
     throttle: Throttle,
 ) -> int:
-    """Puts each key's newest offset in the dirty segments into `offsets`; returns the offset after the last.
+    """Puts each key's newest offset in the dirty segments into `offsets`; returns the offset after the last one read.
 
     It ends early where the map is full. Raises RecordError for a damaged batch, or OSError.
     """
@@ -227,7 +227,7 @@ def _batches(
 
 
 def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, throttle: Throttle) -> memoryview:
-    """Reads up to `length` bytes of a segment, at least a header.
+    """Returns up to `length` bytes of a segment from `position` on, but at least a header's.
 
     Raises CorruptRecordError where the file is shorter, as its log was truncated.
     """
@@ -240,7 +240,7 @@ def _portion(fs: FileSystem, segment: LogSegment, position: int, length: int, th
 
 
 class CleanedTransactions:
-    """Tells one pass of compaction which transactional batches no reader needs; all come in order of offsets."""
+    """Tells one pass of compaction which transactional batches no reader needs. They must be passed in offset order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Takes all aborted transactions that overlap the offsets of the pass."""
@@ -250,7 +250,10 @@ class CleanedTransactions:
         self._needed: list[AbortedTransaction] = []
 
     def is_void(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Returns whether no reader needs the next batch. Raises CorruptRecordError or InvalidRecordError."""
+        """Returns whether no reader needs a batch: it is an aborted transaction's, or a marker without batches before.
+
+        Raises RecordError where a marker can't be decoded.
+        """
         while self._coming and self._coming[0].first_offset <= header.last_offset:
             aborted = self._coming.popleft()
             self._aborting[aborted.producer_id] = aborted
@@ -263,7 +266,7 @@ class CleanedTransactions:
         return found is not None and header.last_offset < found.last_offset
 
     def take_needed(self) -> list[AbortedTransaction]:
-        """Returns the aborted transactions whose markers were met since the last call, if their batches were too."""
+        """Returns the aborted transactions with batches whose markers `is_void` has met since the last call."""
         needed, self._needed = self._needed, []
         return needed
 

@@ -89,7 +89,7 @@ class _Choice(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """Up to where one compaction of a log has come, and its counts of passes and records."""
+    """The progress of a log's compaction: the offset up to which it is done, and counts of passes and records."""
 
     first_dirty_offset: int
     truncations: int = 0  # of the log when it was chosen
@@ -187,7 +187,7 @@ class LogCleaner:
                 self._write_checkpoints(old, new)
 
     def stop(self) -> None:
-        """Ends the run under way between two portions, and waits for its end. No later run compacts anything."""
+        """Interrupts a `run` on another thread, and waits until it has ended. No later `run` compacts anything."""
         self._stopping.set()
         with self._running:
             pass
@@ -239,7 +239,7 @@ class LogCleaner:
         return min((each for each in timestamps if each > 0), default=NO_TIMESTAMP)
 
     def _compact(self, choice: _Choice) -> CompactionReport:
-        """Makes all passes over one log and reports on them."""
+        """Compacts one log, in as many passes as its keys need; returns a report, which has the error if it failed."""
         log, dirt, _, truncations = choice
         key, before = log.topic_partition, _sizes(log)
         progress = _Progress(dirt.first_dirty_offset, truncations)
@@ -369,7 +369,7 @@ class LogCleaner:
 
 @contextmanager
 def _held(segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
-    """Keeps segments open within the context, and gives those before the first that is closed already."""
+    """Keeps segments' files open within the context; yields the segments up to the first that is closed already."""
     with ExitStack() as stack:
         held: list[LogSegment] = []
         for segment in segments:

@@ -35,7 +35,7 @@ CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 class DataDir:
-    """A folder that holds the folders of partitions."""
+    """A data folder, one of `log.dirs`: it has a lock, checkpoints, a clean-shutdown marker, and logs' folders."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.path = os.path.normpath(path)
@@ -91,7 +91,7 @@ class DataDir:
 
     @property
     def is_online(self) -> bool:
-        """Whether nothing in the folder has failed."""
+        """Whether the folder is in use: no operation on its disk has failed."""
         return self.health.reason is None
 
     @property
@@ -100,7 +100,7 @@ class DataDir:
         return not self._fs.exists(self.path)
 
     def take_offline(self, reason: str) -> None:
-        """Unlocks a folder that could not be opened, and notes its partitions, so that no log is made twice."""
+        """Unlocks a folder that could not be opened, and lists its partitions, so that none gets another log."""
         self.health.fail(reason)
         self.close()
         try:

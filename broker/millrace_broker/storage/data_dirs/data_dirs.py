@@ -49,7 +49,7 @@ class DataDirs:
         return self.by_path(os.path.dirname(directory))
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Has a log that is still to be made made in the folder `path`; keeps the newest `MAX_PREFERRED` of these."""
+        """Sets the data folder that `choose` returns for a partition; keeps the newest `MAX_PREFERRED` of these."""
         self._preferred.pop(topic_partition, None)
         self._preferred[topic_partition] = path
         if len(self._preferred) > MAX_PREFERRED:
@@ -152,7 +152,7 @@ class LogTable:
             self.logs = {key: log for key, log in self.logs.items() if key not in without} | dict(put)
 
     def forget(self, topic_partition: TopicPartition, log: Log) -> None:
-        """Forgets the topic id and settings of a log that is no longer in `logs`, and counts it out of its folder."""
+        """Forgets the topic id and settings of a log no longer in `logs`, and lowers its folder's `log_count`."""
         self.topic_ids.pop(topic_partition)
         self.configured.discard(topic_partition)
         self._dirs.of_log(log.directory).log_count -= 1

@@ -67,7 +67,7 @@ class LogCheckpoints:
 
     @contextmanager
     def lowered(self, offsets: Mapping[TopicPartition, int]) -> Iterator[None]:
-        """Writes checkpoints that say nothing above `offsets` of logs that are about to be cut there.
+        """Lowers the entries of logs in their folders' checkpoints to `offsets`, at which the logs are about to be cut.
 
         Raises StorageError.
 

@@ -42,7 +42,7 @@ class NewLog(NamedTuple):
 
 
 class LogConfigs:
-    """Makes the settings of logs from the broker's properties and the topic's, of which the topic's come first."""
+    """Makes the settings of logs from the broker's properties and the topic's, which take precedence."""
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
         """Takes the broker's properties; those that no log uses are skipped. Raises InvalidConfigError."""
@@ -50,7 +50,7 @@ class LogConfigs:
         self.set_defaults(defaults)
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Takes other broker properties. Where InvalidConfigError is raised, nothing has changed."""
+        """Replaces the broker's properties. Where InvalidConfigError is raised, nothing has changed."""
         self.default = LogConfig.from_properties(defaults, {})
         self._defaults = defaults
         self._last = None

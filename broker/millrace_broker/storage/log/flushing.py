@@ -33,8 +33,8 @@ from millrace_broker.storage.sync_lane import SyncLane
 class Flushing:
     """Syncs one log. `lock` is held by each flush, and by whoever closes or truncates the log.
 
-    With `commits_synced` nothing counts as committed before it is synced. `commit_limit` is with how many unsynced
-    records an append is not committed: 1 then, else `flush.messages`.
+    With `commits_synced` nothing counts as committed before it is synced. `commit_limit` is the number of unsynced
+    records from which on nothing more is committed: 1 with `commits_synced`, else `flush.messages`.
     """
 
     __slots__ = (
@@ -79,13 +79,13 @@ class Flushing:
     def reconfigure(self, flush_messages: int) -> None:
         """Sets another `flush.messages`, and puts the log into the sync lane if that many records are not synced.
 
-        Raises StorageError without a lane.
+        Raises StorageError where the log has no lane, so that it is synced here, and that fails.
         """
         self.flush_messages = flush_messages
         self._set_commit_limit()
 
     def commit_synced(self, *, commits_synced: bool) -> None:
-        """Sets whether a record must be synced before it counts as committed. Raises StorageError without a lane."""
+        """Sets whether a record must be synced to count as committed; raises StorageError as `put_if_owed` does."""
         self.commits_synced = commits_synced
         self._set_commit_limit()
 
@@ -112,15 +112,15 @@ class Flushing:
         return max(self.recovery_point, self._segments.start_offset)
 
     def put_if_owed(self) -> None:
-        """Puts the log into the sync lane, which flushes it, where `commit_limit` records are not synced.
+        """Puts the log into the sync lane, which flushes it, if `commit_limit` or more records are not synced.
 
-        Raises StorageError without a lane.
+        Raises StorageError where the log has no lane, so that it is flushed here, and that fails.
         """
         if self._are_too_many(self._segments.end_offset, self.commit_limit):
             self._lane.put(self)
 
     def flush_soon(self) -> None:
-        """Puts the log into the sync lane, which flushes it. Raises StorageError without a lane."""
+        """Puts the log into the sync lane, which flushes it; without a lane, may raise StorageError."""
         self._lane.put(self)
 
     def sync(self) -> bool:
@@ -198,7 +198,7 @@ class Flushing:
     def _sync(self, segment: LogSegment, *, is_growing: bool) -> bool:
         """Syncs a segment; returns false if its indexes find no room: the recovery point then stays below.
 
-        A growing segment's indexes may be missing: after a crash it is walked and they are rebuilt anyway.
+        A growing segment's indexes may be missing: after a crash, recovery reads all of it and rebuilds them.
         """
         with self._segments.health.guard(segment.path):
             has_room = segment.write_indexes()

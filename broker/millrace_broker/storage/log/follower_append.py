@@ -81,7 +81,7 @@ class FollowerAppend(Truncation):
     may_have_gaps: bool
 
     def append(self, batches: Buffer, leader_epoch: int, *, may_wait: bool) -> LogAppendInfo | None:
-        """Appends fetched batches, as `Log.append_as_follower` describes."""
+        """Appends fetched batches and returns their offsets, None without any (see `Log.append_as_follower`)."""
         self._segments.check_writable(by_holder=may_wait)
         view = memoryview(batches)
         found = validate_fetched(view, leader_epoch)
@@ -158,7 +158,7 @@ def _has_gaps(found: Batches, next_offset: int) -> bool:
 
 
 def _as_they_are(view: memoryview, run: Sequence[tuple[int, BatchHeader]]) -> Placement:
-    """Returns how batches that lie side by side are written: in one piece, at the offsets that they have."""
+    """Returns the bytes to write for neighbouring batches: one piece, with the offsets that they have."""
     start, (last_position, last) = run[0][0], run[-1]
     end = last_position + last.size_bytes
     newest = NO_TIMESTAMP

@@ -112,7 +112,7 @@ class LeaderAppend:
         return outcomes
 
     def _checked(self, view: memoryview, found: Batches) -> Append:
-        """Returns the batches checked, recompressed if need be; plain ones without rules are checked in place."""
+        """Returns the batches after a check, recompressed if the topic's codec is another; raises RecordError."""
         for position, header in found:
             if (
                 header.attributes & CODEC_MASK
@@ -126,7 +126,8 @@ class LeaderAppend:
     def _append_run(self, run: Sequence[Append], leader_epoch: int, turn: Turn | None) -> Sequence[AppendOutcome]:
         """Appends checked batches, in one write if the active segment takes all; returns each one's outcome.
 
-        `turn` is what the next batch of their idempotent producer must be (`next_turn`), None without one.
+        `turn` is the (producer id, epoch, attributes, sequence) that the next batch of their idempotent producer must
+        have; None where no batch has a producer id.
         """
         if not run:
             return []
@@ -155,7 +156,7 @@ class LeaderAppend:
         return placement.appends
 
     def append_as_coordinator(self, batches: Buffer, leader_epoch: int) -> LogAppendInfo:
-        """Appends what a coordinator writes; of its producer ids the epoch is checked, and not the sequence."""
+        """Appends what a group or transaction coordinator writes; checks producers' epochs, but not sequences."""
         self._segments.check_writable()
         view = memoryview(batches)
         header = read_header(view)
@@ -171,7 +172,7 @@ class LeaderAppend:
         return only_place(self._append_run([(view, found)], leader_epoch, next_turn(header)))
 
     def _append_marker(self, view: memoryview, header: BatchHeader, leader_epoch: int) -> LogAppendInfo:
-        """Appends the marker that ends a producer's transaction; an abort is noted in the transaction index."""
+        """Appends the marker that ends a producer's transaction; an abort is added to the transaction index."""
         marker = decode_marker(header, view)
         if marker is None:
             raise InvalidRecordError("the control batch ends no transaction")

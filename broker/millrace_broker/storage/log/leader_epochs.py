@@ -60,7 +60,7 @@ class LeaderEpochs:
     )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str, batches: Batches) -> None:
-        """Reads the file or, if that is damaged, the headers of the log's batches. Raises StorageError."""
+        """Reads the file or, if it is damaged, the headers that `batches(0)` yields. Raises StorageError."""
         self._fs = fs
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._file_lock = Lock()
@@ -84,7 +84,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> Sequence[tuple[int, int]]:
-        """(epoch, start offset), oldest first."""
+        """The known leader epochs as (epoch, start offset), oldest first."""
         return tuple(self._entries)
 
     @property
@@ -104,7 +104,7 @@ class LeaderEpochs:
             self._replace(self._with(epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that a leader's epoch begins at `start_offset`; the next flush writes it to the file.
+        """Adds a leader epoch that begins at `start_offset`; the next flush writes it to the file.
 
         Entries of this or a newer epoch and entries that start at or above the offset are dropped, as both always
         increase.
@@ -114,9 +114,9 @@ class LeaderEpochs:
             self._lacks_from = start_offset  # after it is kept: a flush meanwhile may write it twice, and not miss it
 
     def flushed_end(self, end_offset: int) -> int:
-        """Writes what the file lacks after a flush up to `end_offset`; returns up to where it lacks nothing.
+        """Writes the epochs that the file lacks; returns `end_offset`, below which the file then has all.
 
-        That is less than `end_offset` on a full disk. Raises any other OSError.
+        On a full disk it returns where the first epoch begins that the file lacks, if less. Raises other OSErrors.
         """
         lacks_from, self._lacks_from = self._lacks_from, None
         if lacks_from is None:
@@ -204,9 +204,10 @@ def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
 
 
 def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, batches: Batches) -> bool:
-    """Returns whether two batches behind `start` have another epoch, or one before it has this one.
+    """Returns whether the batches around `start` show that `epoch` does not begin there.
 
-    An epoch begins with a batch, but for the first one: its start is raised with the log start offset.
+    They do if two behind it have another epoch, or one before it has this one, or a batch lies across it. The first
+    epoch need not begin with a batch: its start is raised with the log start offset.
     """
     ahead = list(islice(batches(start), 2))
     own = [one.partition_leader_epoch for one in ahead if one.base_offset < end]
@@ -222,7 +223,7 @@ def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, bat
 
 
 def _epochs_of(batches: Iterable[BatchHeader], latest: int) -> Iterator[tuple[int, int]]:
-    """Yields (epoch, start offset) of each epoch above `latest`, but for one that the next batch contradicts."""
+    """Yields (epoch, start offset) of each epoch above `latest`, unless the next batch has a lower one."""
     headers = iter(batches)
     header = next(headers, None)
     while header is not None:

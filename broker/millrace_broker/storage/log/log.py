@@ -221,7 +221,7 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the end was cut off since the log was opened; a reader on another thread compares it."""
+        """The number of truncations since the log was opened, by which a reader on another thread notices one."""
         return self._segments.truncations
 
     @property
@@ -271,7 +271,7 @@ class Log:
         """Appends batches as they were fetched from the leader, whose epoch is `leader_epoch`; returns their place.
 
         None where there is no whole batch, or the first one is of a newer epoch. Raises RecordError for bytes that
-        break a rule (`validate_fetched`) and for a first batch below the log's end; the log is then as before.
+        break a rule (`validate_fetched`) and for a first batch below the log's end; the log is then unchanged.
         Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
         Raises AppendWaitsError, with nothing changed, for an append that has to wait for the disk first and may not.
         """
@@ -296,7 +296,7 @@ class Log:
         return is_truncated
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes all batches, synced; the log goes on, empty, at `offset`. Raises what `truncate_to` raises."""
+        """Removes all batches, synced, to go on at `offset`. Raises OffsetOutOfRangeError if < 0, or StorageError."""
         self.release_replaced()
         self._follower.start_at(offset, offset)
 
@@ -312,7 +312,7 @@ class Log:
         return self._flushing.is_due(now_ms, self.config.flush_ms)
 
     def flush_soon(self) -> None:
-        """Puts the log into the sync lane, which flushes it. Without a lane, flushes it now and raises StorageError."""
+        """Puts the log into the sync lane, which flushes it; without a lane, flushes it and may raise StorageError."""
         self._flushing.flush_soon()
 
     # Reading.
@@ -329,7 +329,7 @@ class Log:
     def read_or_find(
         self, offset: int, max_bytes: int, *, up_to_offset: int, at_least_one: bool = True, read_at_once_bytes: int
     ) -> bytes | LogSlice:
-        """Returns what `read` does, or, where that is above `read_at_once_bytes`, its place in the file."""
+        """Returns the bytes as `read` does; if they are above `read_at_once_bytes`, a slice of the file instead."""
         return self._reader.read_or_find(offset, max_bytes, up_to_offset, read_at_once_bytes, at_least_one=at_least_one)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
@@ -348,7 +348,7 @@ class Log:
         return self._reader.newest_timestamp_ms()
 
     def offsets_before(self, timestamp_ms: int, max_count: int, *, up_to_offset: int | None = None) -> list[int]:
-        """Returns offsets for ListOffsets requests of Kafka 0.7 and 0.8, newest first. Raises StorageError."""
+        """Returns up to `max_count` first offsets of segments, newest first, as in Kafka 0.8. Raises StorageError."""
         end_offset = self.log_end_offset if up_to_offset is None else up_to_offset
         return self._reader.offsets_before(timestamp_ms, max_count, end_offset, self._clock.now_ms())
 
@@ -395,7 +395,10 @@ class Log:
         return report
 
     def remove_deleted(self) -> int:
-        """Renames files of deleted segments, removes those that are due; returns how many. Raises StorageError."""
+        """Removes files whose `file.delete.delay.ms` is over; returns how many. Raises StorageError.
+
+        It first renames the files of segments deleted since the last call.
+        """
         return self._segments.remove_deleted()
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:

@@ -99,14 +99,14 @@ class LogReader:
         self._segments = segments
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> bytes:
-        """Returns the bytes of whole batches, as `Log.read` does."""
+        """Returns the bytes of whole batches from the one with `offset` on, at most `max_bytes` (see `Log.read`)."""
         found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
         return b"" if found is None else _read(found)
 
     def read_or_find(
         self, offset: int, max_bytes: int, up_to_offset: int, read_at_once_bytes: int, *, at_least_one: bool
     ) -> bytes | LogSlice:
-        """Returns the bytes of whole batches, or where they are in the file, as `Log.read_or_find` does."""
+        """Returns the bytes of whole batches; above `read_at_once_bytes`, a slice of the file (`Log.read_or_find`)."""
         found = self._find(offset, max_bytes, up_to_offset, at_least_one=at_least_one)
         if found is None:
             return b""
@@ -142,7 +142,7 @@ class LogReader:
         return None
 
     def set_damage_aside(self, offset: int) -> None:
-        """Lets reads pass over the first damaged batch from an offset on; raises as `Log.set_damage_aside` does."""
+        """Lets reads pass over the first damaged batch from an offset on; raises CorruptRecordError without one."""
         segments = self._segments.now
         segment = segments[segments.floor_index(offset)]
         with storage_errors(segment.path):

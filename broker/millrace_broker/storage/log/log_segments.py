@@ -86,7 +86,7 @@ class Rolling:
         self.segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
 
     def resume(self, segment: LogSegment) -> None:
-        """Does what `begin` does, but for reserving disk space if the disk is full. Raises OSError."""
+        """Does what `begin` does for a loaded segment, but reserves no space on a full disk. Raises other OSErrors."""
         try:
             self.begin(segment)
         except OSError as error:
@@ -121,7 +121,7 @@ class Rolling:
 
 
 class LogSegments:
-    """What the parts of one log share: its segments (`now`), its bounds, and whether it is closed.
+    """The state that the parts of one log share: its segments (`now`), its bounds, and whether it is closed.
 
     `names_changed` says whether the folder has file names that were not synced. `truncations` counts how often the end
     was cut off, by which a reader of files on another thread notices it. `high_watermark` is None where it is the log's
@@ -207,7 +207,7 @@ class LogSegments:
         return segment
 
     def led_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields headers of batches above an offset; of a segment that was walked, two of each leader epoch.
+        """Yields headers of batches that end above an offset; of a recovered segment, two of each leader epoch.
 
         Raises StorageError.
         """
@@ -361,7 +361,7 @@ class SegmentWriter:
         return self._rolling.config
 
     def takes(self, placement: Placement) -> bool:
-        """Returns whether a placement fits into the active segment, which must not be empty."""
+        """Returns whether laid-out batches fit into the active segment; false for an empty one."""
         active = self._active
         fits = active.size_bytes > 0 and len(placement.batches) <= active.index_room
         return fits and not self._rolling.is_due(

@@ -107,7 +107,7 @@ class Truncation:
         self._flushing = flushing
 
     def truncate_to(self, offset: int) -> bool:
-        """Cuts off all batches that reach above `offset`; returns false without any. Raises what `Log` does."""
+        """Cuts off batches above `offset`; returns whether any was. Raises OffsetOutOfRangeError or StorageError."""
         segments = self._segments
         with segments.names_lock, self._flushing.lock:
             segments.check_writable(by_holder=True)
@@ -141,7 +141,7 @@ class Truncation:
         return offset if end_offset < segments.start_offset else end_offset
 
     def start_at(self, offset: int, log_start_offset: int) -> None:
-        """Removes all batches; the log goes on, empty, at `offset`. Raises as `Log.truncate_fully_and_start_at`."""
+        """Removes all batches, to go on at `offset`. Raises OffsetOutOfRangeError if it is negative, StorageError."""
         with self._segments.names_lock, self._flushing.lock:
             self._segments.check_writable(by_holder=True)
             _check_offset(offset)
@@ -161,7 +161,7 @@ class Truncation:
             self._producers.forget_all(offset)
 
     def _begin(self, end_offset: int) -> None:
-        """Lowers end, high watermark and recovery point first: whatever fails later, nothing above is read."""
+        """Lowers the log end, high watermark and recovery point to `end_offset`: nothing above is read any more."""
         segments = self._segments
         segments.rename_dropped()  # or else one of these names may be given again
         segments.truncations += 1

@@ -114,7 +114,7 @@ class LogManager:
         )
 
     def start_lanes(self, tell: Tell) -> None:
-        """Starts a worker for each folder's sync lane; `tell` is called on it with each partition synced."""
+        """Starts a worker for each folder's sync lane; `tell` is called there with each partition synced."""
         for number, data_dir in enumerate(self.dirs.all):
             data_dir.lane.start(ThreadPoolExecutor(1, thread_name_prefix=f"sync-{number}"), tell)
 
@@ -219,7 +219,7 @@ class LogManager:
         self._configs.set_defaults(defaults)
 
     def write_epochs_first(self) -> None:
-        """Has each log write a leader epoch to its file before a batch of it: the metadata may not have it."""
+        """Has each log write a new leader epoch to its file before the epoch's first batch: no metadata may have it."""
         self._writes_epochs_first = True
         for log in self._table.logs.values():
             log.leader_epochs.is_written_first = True

@@ -117,7 +117,7 @@ def _open_logs(data_dir: DataDir, open_log: OpenLog, threads: int) -> tuple[LogE
 
 
 def _results(futures: Sequence[Future[Opened]], undo: Callable[[Opened], None]) -> list[Opened]:
-    """Waits for all results and returns them; if any failed, raises the first error after `undo` of every result."""
+    """Waits for all results and returns them; if any failed, calls `undo` with each and raises the error."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     if not errors:
         return [future.result() for future in futures]

@@ -43,7 +43,7 @@ Turn = tuple[int, int, int, int]  # producer id, epoch, attributes and sequence 
 
 
 class BatchMetadata(NamedTuple):
-    """What a producer's state keeps of a batch; `offset_delta` is its last offset, or sequence, minus its first."""
+    """The place of a producer's batch in its log; `offset_delta` is its last offset, or sequence, minus its first."""
 
     last_sequence: int
     last_offset: int
@@ -72,7 +72,7 @@ class CompletedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """What a log knows of one producer; `batches` are the newest of its epoch, at most `MAX_BATCHES`, oldest first."""
+    """A producer's state in one log; `batches` are the newest of its epoch, at most `MAX_BATCHES`, oldest first."""
 
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
@@ -102,19 +102,19 @@ class ProducerEntry:
 
 
 def turn_of(header: BatchHeader) -> Turn:
-    """Returns a batch's turn (producer id, epoch, attributes, sequence), which tells whether it is the expected one."""
+    """Returns (producer id, epoch, attributes, sequence) of a batch, to compare with the expected one."""
     _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
     return producer_id, epoch, attributes & _OF_PRODUCER, sequence
 
 
 def next_turn(header: BatchHeader) -> Turn:
-    """Returns the turn (`turn_of`) of the batch right after this one, which needs no other checks."""
+    """Returns (producer id, epoch, attributes, sequence) that the next batch must have to be valid."""
     _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, sequence, _ = header
     return producer_id, epoch, attributes & _OF_PRODUCER, (sequence + last_offset_delta + 1) & MAX_INT
 
 
 def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:
-    """Returns the kept batch of the same epoch and sequences, which a producer has sent again; None without one."""
+    """Returns the batch in `entry` with the same epoch and sequences, so that this is a repeat; None without one."""
     if header.producer_epoch != entry.epoch or not entry.batches:
         return None
     first, last = header.base_sequence, _last_sequence(header)
@@ -124,7 +124,7 @@ def find_duplicate(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata |
 
 
 def check_batch(entry: ProducerEntry, header: BatchHeader) -> None:
-    """Raises a ProducerError unless a produced batch, no duplicate, follows on the producer's last."""
+    """Raises a ProducerError for an older epoch, a sequence that isn't the next, or a batch outside the transaction."""
     who = f"producer {entry.producer_id}"
     check_epoch(entry, header)
     if entry.epoch != NO_PRODUCER_EPOCH:

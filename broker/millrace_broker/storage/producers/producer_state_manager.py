@@ -73,7 +73,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(content: bytes) -> list[ProducerEntry]:
-    """Returns the entries of a producer snapshot; raises CorruptRecordError for bytes that are none of this version."""
+    """Returns the entries of a producer snapshot; raises CorruptRecordError for other bytes or another version."""
     head_bytes = _START.size + _COUNT.size
     if len(content) < head_bytes:
         raise CorruptRecordError(f"{len(content)} bytes are no producer snapshot")
@@ -111,8 +111,8 @@ def _unpack(fields: tuple[int, ...]) -> ProducerEntry:
 class _Known:
     """A producer's entry, and the newest batches since the entry was made (`recent`), which it doesn't have yet.
 
-    A batch whose turn is the expected one (`turn`) breaks no rule. So it is only noted in `recent`, and the entry is
-    brought up to date when it is asked for. After a marker no turn is expected, and the next batch is checked in full.
+    A batch with the expected producer id, epoch, attributes and sequence (`turn`) breaks no rule: it is only added to
+    `recent`, and the entry is updated when it is asked for. After a marker `turn` is None: the next batch is checked.
     """
 
     __slots__ = ("entry", "recent", "turn")
@@ -150,10 +150,7 @@ class ProducerStateManager:
     # Appending.
 
     def settled(self, header: BatchHeader) -> LogAppendInfo | ProducerError | None:
-        """Returns why a produced batch must not be written: the place where it is already, or the error to answer with.
-
-        Returns None for a batch to write.
-        """
+        """Returns None for a produced batch to be written, else the offsets that it got before, or an error."""
         turn = turn_of(header)
         known = self._known.get(turn[0])
         if known is not None and known.turn == turn:
@@ -165,7 +162,7 @@ class ProducerStateManager:
         return None if duplicate is None else _place_of(duplicate)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
-        """Returns the kept batch that a producer has sent again, None for a new one.
+        """Returns the batch in the producer's state that `header` repeats, None for a new one.
 
         Raises ProducerError where a new batch doesn't follow on the producer's last.
         """
@@ -185,10 +182,7 @@ class ProducerStateManager:
         return known is not None and known.entry.has_open_transaction and known.entry.epoch == producer_epoch
 
     def guard(self, producer_id: int) -> object:
-        """Returns an object that stays the same as long as no marker of the producer is appended (KIP-890).
-
-        Other appends may change it too.
-        """
+        """Returns an object to compare by identity: it is another once a marker of the producer came (KIP-890)."""
         return self._known.get(producer_id)
 
     def append(self, header: BatchHeader, base_offset: int) -> None:
@@ -197,7 +191,7 @@ class ProducerStateManager:
         self._remember(entry, next_turn(header))
 
     def append_run(self, run: Sequence[Append], places: Sequence[LogAppendInfo], turn: Turn) -> None:
-        """Updates a producer's state for consecutive batches; `turn` is that of the batch that would come next."""
+        """Updates a producer's state for consecutive batches; `turn` is what the next must have (`next_turn`)."""
         first = run[0][1][0][1]
         known = self._known.get(turn[0])
         if known is None or known.turn != turn_of(first):
@@ -254,7 +248,7 @@ class ProducerStateManager:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns where the first transaction begins that has no marker below `high_watermark`, or else that.
 
-        It forgets transactions that have ended below that: they stay so where `high_watermark` goes back.
+        Transactions that have ended below it are forgotten, and stay ended if `high_watermark` goes back.
         """
         if not self._open_transactions and not self._completed:
             return high_watermark
@@ -262,7 +256,7 @@ class ProducerStateManager:
         return self.first_unstable_offset(high_watermark)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
-        """Returns what `last_stable_offset` does, and changes nothing, so that any thread may ask."""
+        """Returns the same as `last_stable_offset`, but changes nothing, so that any thread may ask."""
         if not self._completed and not self._open_transactions:
             return high_watermark
         completed = (each.first_offset for each in tuple(self._completed) if each.last_offset >= high_watermark)

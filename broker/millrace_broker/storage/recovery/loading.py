@@ -76,7 +76,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What a data folder's checkpoints say of a log, which recovery relies on; 0 where a checkpoint has no entry.
+    """A log's offsets in its data folder's checkpoints, on which recovery relies; 0 where a checkpoint has no entry.
 
     `was_clean` says that the last shutdown synced all. Segments of a log that was compacted elsewhere may end before
     the next one begins (`may_end_early`).
@@ -95,7 +95,7 @@ class Promises:
 
     @property
     def synced_at_end(self) -> Synced:
-        """How much of the newest segment was synced for sure, by the recovery point and the clean-shutdown marker."""
+        """The part of the newest segment that was surely synced, by recovery point and clean-shutdown marker."""
         if not self.was_clean:
             return Synced(self.recovery_point, self.recovery_point)
         return Synced(MAX_LONG, self.recovery_point or None, is_end=self.recovery_point > 0)
@@ -197,7 +197,7 @@ class _Loading:
             self._is_named_damage_known = False
 
     def _take(self, base: int, next_base: int | None) -> bool:
-        """Opens a segment; returns false if those behind it must be dropped."""
+        """Opens the segment at offset `base`; returns false if the segments behind it must be dropped."""
         segment = LogSegment(self._fs, self._directory, base, self._config)
         self._loaded.segments.append(segment)
         segment.repaired = self._loaded.repaired
@@ -212,14 +212,14 @@ class _Loading:
         return self._take_newest(segment, next_base, trusts=is_known and was_clean)
 
     def _still_missing(self, base: int) -> tuple[DamagedRange, ...]:
-        """Returns what `damaged-ranges` names in a segment, without holes that a repair has given up."""
+        """Returns a segment's ranges in the file `damaged-ranges`, without holes that a repair has given up."""
         return tuple(one for one in self._named.get(base, ()) if not one.is_hole or not self._is_repaired(one))
 
     def _is_repaired(self, damaged: DamagedRange) -> bool:
         return is_repaired(self._loaded.repaired, damaged.start_offset, damaged.end_offset)
 
     def _take_closed(self, segment: LogSegment, next_base: int, *, trusts: bool) -> None:
-        """Loads a segment that was synced: rebuilds its indexes if need be, notes damage, cuts nothing off."""
+        """Loads a synced segment, without reading its batches if it `trusts` the indexes; cuts nothing off."""
         self._loaded.next_offset = next_base
         if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
             return
@@ -235,7 +235,7 @@ class _Loading:
         self._loaded.recovered_segments += 1
 
     def _take_newest(self, segment: LogSegment, next_base: int | None, *, trusts: bool) -> bool:
-        """Loads a segment that may not be synced to its end; returns false if those behind it must be dropped."""
+        """Loads a segment, by its indexes if it `trusts` them; returns false if those behind it must be dropped."""
         if not (trusts and segment.load_active() and segment.next_offset <= self._promises.last_end):
             self._recover(segment, next_base)
         self._loaded.next_offset = segment.next_offset
@@ -276,7 +276,7 @@ class _Loading:
         return self._batches_end(segment, next_base) <= segment.next_offset <= next_base
 
     def _check_end(self) -> None:
-        """Goes on in another segment behind a damaged or repaired end; notes offsets that are missing there."""
+        """Begins a segment behind a damaged or repaired end; adds a damaged range for offsets that the end lacks."""
         loaded, recovery_point = self._loaded, self._promises.recovery_point
         newest = loaded.segments[-1]
         repaired_end = behind(loaded.repaired, loaded.next_offset)
@@ -320,7 +320,7 @@ class _Loading:
         self._loaded.next_offset = base_offset
 
     def _name_damage(self) -> None:
-        """Reports what is damaged, and writes it to `damaged-ranges` where that differs, if the disk isn't full."""
+        """Reports all damaged ranges in the broker's log, and writes them to `damaged-ranges` if it has others."""
         damage = {segment.base_offset: segment.damage for segment in self._loaded.segments if segment.damage}
         for segment in self._loaded.segments:
             for one in segment.damage:

@@ -84,7 +84,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """What the files of one segment hold; `next_offset` follows its last valid batch. No findings: all is well."""
+    """The result of a check of a segment's files; `next_offset` follows the last valid batch. No findings: all well."""
 
     file: str
     size_bytes: int
@@ -97,7 +97,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentContext:
-    """What the files beside a segment say of it, so that a check of its `.log` can tell damage from a normal end.
+    """The expected end and known damage of a segment, by other files: a check of its `.log` compares what it finds.
 
     `named` is the damage in `damaged-ranges`, `end_offset` where batches and damage end. Where they end before
     `must_reach`, batches are missing.
@@ -119,7 +119,7 @@ class _OffsetIndexCheck:
         self._unmatched = {entry: slot for slot, entry in enumerate(_entries(fs, self._path, OffsetIndex.ENTRY))}
 
     def match(self, batch: ValidBatch, base_offset: int) -> None:
-        """Removes the index entry of a batch from the unmatched ones, if there is one."""
+        """Marks the index entry of a valid batch, if there is one, as right; `base_offset` is the segment's."""
         self._unmatched.pop((batch.last_offset - base_offset, batch.position), None)
 
     def findings(self) -> Iterator[LogFinding]:
@@ -130,7 +130,7 @@ class _OffsetIndexCheck:
 
 
 def check_segment(fs: FileSystem, path: str, context: SegmentContext = ALONE) -> SegmentReport:
-    """Checks every batch of a segment's file, and its indexes against that; raises StorageError where a read fails."""
+    """Checks every batch of a segment's `.log`, and the index entries by the batches; raises StorageError."""
     base_offset = next_offset = base_offset_of(path)
     batches = 0
     with storage_errors(path):
@@ -168,7 +168,7 @@ def parts_of(fs: FileSystem, path: str, context: SegmentContext) -> Iterator[Val
 
 
 class _Parts:
-    """One walk over a segment's file; a damaged range is yielded once the next batch tells where it ends."""
+    """The valid batches and damaged ranges of a segment's file, in order; read from the file as they are iterated."""
 
     def __init__(self, fs: FileSystem, fd: int, base_offset: int, context: SegmentContext) -> None:
         self._fs, self._fd, self._base_offset = fs, fd, base_offset
@@ -190,7 +190,7 @@ class _Parts:
             yield DamagedRange(self._next_offset, end, size_bytes, size_bytes, "the segment ends too early")
 
     def _between(self, start: int, end: int, until: int) -> Iterator[ValidBatch | DamagedRange]:
-        """Yields what lies between two positions; damage that reaches the end covers the offsets up to `until`."""
+        """Yields batches and damaged ranges between two positions; damage up to `end` goes up to offset `until`."""
         damage: Damage | None = None
         bounds = segment_bounds(end, self._base_offset, self._next_offset)
         for part in examine(self._fs, self._fd, start, bounds):
@@ -222,7 +222,7 @@ def base_offset_of(path: str) -> int:
 
 
 def _time_index_findings(fs: FileSystem, path: str) -> Iterator[LogFinding]:
-    """Yields a finding for each entry whose timestamp does not increase, or whose offset goes back."""
+    """Yields a finding for each entry of a time index whose timestamp isn't higher, or offset lower, than the last."""
     before: tuple[int, int] | None = None
     for slot, entry in enumerate(_entries(fs, path, TimeIndex.ENTRY)):
         if before is not None and (entry[0] <= before[0] or entry[1] < before[1]):
@@ -247,7 +247,7 @@ def sibling(path: str, suffix: str) -> str:
 
 
 def find_segments(fs: FileSystem, path: str) -> list[str]:
-    """Returns the paths of the `.log` files in a data folder or in a partition's, or `path` itself if it is one.
+    """Returns the paths of the `.log` files in `path`, a data folder or a partition's; `path` itself if it is a `.log`.
 
     Raises StorageError without any.
     """
@@ -286,7 +286,7 @@ def locked(fs: FileSystem, logs: Iterable[str]) -> Iterator[None]:
 
 
 def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
-    """Returns the context of each segment in a folder (an absolute path), by the path of its `.log`.
+    """Returns what the files in a folder (an absolute path) say of each segment, by the path of its `.log`.
 
     Raises StorageError.
     """
@@ -313,7 +313,7 @@ def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
 
 
 def check_logs(fs: FileSystem, logs: Sequence[str]) -> list[SegmentReport]:
-    """Checks segments, each with the context from its folder; returns a report on each. Raises StorageError."""
+    """Checks segments, by what their folders' other files say; returns a report on each. Raises StorageError."""
     known: dict[str, SegmentContext] = {}
     for path in map(os.path.abspath, logs):
         if path not in known:
@@ -353,7 +353,7 @@ def _lock(fs: FileSystem, fd: int, folder: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRepair:
-    """What a repair dropped from a segment, the path of the copy of the old file, and the offsets given up."""
+    """The result of a segment's repair: bytes dropped, the path of the copy of the old file, the offsets given up."""
 
     file: str
     original: str
@@ -362,7 +362,10 @@ class SegmentRepair:
 
 
 def repair(fs: FileSystem, logs: Sequence[str]) -> list[SegmentRepair]:
-    """Takes what is damaged out of these segments, folder by folder; returns what was done. Raises StorageError."""
+    """Removes damaged bytes from these `.log` files, and indexes that don't fit; returns what was dropped from each.
+
+    Segments without findings stay as they are. Raises StorageError, also where a broker has the folder open.
+    """
     with locked(fs, logs):
         by_folder: dict[str, list[str]] = defaultdict(list)
         for path in logs:

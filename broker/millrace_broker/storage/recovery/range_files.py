@@ -88,7 +88,7 @@ def write_lines(fs: FileSystem, path: str, lines: Sequence[str]) -> None:
 
 
 def read_damage(fs: FileSystem, directory: str) -> Damage:
-    """Returns what `damaged-ranges` names, nothing if it is missing. Raises CorruptRecordError or OSError."""
+    """Returns a log's damaged ranges by segment base offset, {} without a file; raises CorruptRecordError, OSError."""
     path = os.path.join(directory, DAMAGED_RANGES)
     try:
         return _damage_of(read_lines(fs, path))
@@ -121,7 +121,7 @@ def _damage_of(lines: Iterable[str]) -> Damage:
 
 
 def read_repaired(fs: FileSystem, directory: str) -> tuple[RepairedRange, ...]:
-    """Returns what `repaired-ranges` names, nothing if it is missing or damaged. Raises OSError."""
+    """Returns the ranges in `repaired-ranges`, none if the file is missing or damaged. Raises OSError."""
     path = os.path.join(directory, REPAIRED_RANGES)
     try:
         return joined(RepairedRange(int(start), int(end)) for start, end in map(str.split, read_lines(fs, path)))

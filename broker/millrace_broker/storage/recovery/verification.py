@@ -44,7 +44,7 @@ class _SegmentCheck:
 
     @property
     def report(self) -> VerifiedSegment:
-        """What the walk has read and found."""
+        """The segment's size, the counts of batches and records that were read, and the number of findings."""
         return VerifiedSegment(
             base_offset=self._segment.base_offset,
             size_bytes=self.size_bytes,
@@ -65,13 +65,13 @@ class _SegmentCheck:
             self._find_index(position, "no batch begins there")
 
     def set_aside(self) -> None:
-        """Makes damaged ranges of what was found, so that reads pass over it. Raises OSError."""
+        """Adds the damage that `run` found to the segment's damaged ranges, which reads pass over. Raises OSError."""
         for offset in self._damaged_offsets:
             if covering(self._segment.damage, offset) is None:
                 set_aside_from(self._fs, self._segment, offset)
 
     def _walk(self, start: int, end: int, next_offset: int) -> None:
-        """Checks the batches between two positions, and goes on behind bytes that are no batch."""
+        """Checks the batches between two positions, the first to be at `next_offset`; goes on behind damage."""
         segment = self._segment
         while start < end:
             try:
@@ -99,7 +99,7 @@ class _SegmentCheck:
         self.records += header.record_count
 
     def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
-        """Notes that a batch has another offset than expected; it is a finding if offsets may not be left out there."""
+        """Adds a finding for a batch with another offset than expected, unless offsets may be left out there."""
         reason = f"offset {header.base_offset} where {expected} is expected"
         gap = LogFinding(file=self._segment.path, position=position, reason=reason)
         if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
@@ -129,7 +129,7 @@ def verify_log(
     may_have_gaps: bool = False,
     dry_run: bool = False,
 ) -> VerifyReport:
-    """Checks the segments as they are at this moment, but those that are deleted meanwhile; returns a report.
+    """Checks all batches and index entries of the segments, but for those deleted meanwhile; returns a report.
 
     A dry run reads none of them. Raises OSError.
     """

@@ -75,7 +75,7 @@ class DamagedRange(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """How much of a segment was synced: every batch with a base offset below `up_to`.
+    """The part of a segment that was synced: every batch with a base offset below `up_to`.
 
     The synced batches end at `end_offset`, None where that is not known; `is_end` says that no others follow.
     """
@@ -125,7 +125,7 @@ def is_synced(fs: FileSystem, fd: int, position: int, bounds: SearchBounds, sync
     """Returns whether any bytes from `position` on were synced, so that they are damaged and not a lost tail.
 
     The offset `bounds.lowest` is expected there. With `truncate`, bytes at the end of the synced batches are a lost
-    tail, unless a batch with an older offset lies behind that is not found before.
+    tail, unless a batch with an older offset lies behind them that is not in front of them, too.
     """
     expected = bounds.lowest
     if expected < synced.up_to and not (truncate and expected == synced.end_offset):
@@ -145,7 +145,7 @@ def _is_before(fs: FileSystem, fd: int, position: int, base_offset: int) -> bool
 
 
 def are_still_there(fs: FileSystem, fd: int, named: Sequence[DamagedRange], segment_base: int) -> bool:
-    """Returns whether a file is still damaged as `named` says: it may have been replaced or repaired.
+    """Returns whether a segment's file still has the damage in `named`: it may have been replaced or repaired.
 
     No batch must begin where damage does, and it must end at the named next batch, or at the file's end.
     """
@@ -242,7 +242,7 @@ def is_repaired(repaired: Sequence[RepairedRange], start_offset: int, end_offset
 
 
 def batches_end(repaired: Sequence[RepairedRange], base_offset: int, next_base: int) -> int:
-    """Returns where a segment must end: at the next one's base, or where a repaired range up to that begins."""
+    """Returns where a segment's batches must end: at the next segment, or where a repaired range up to it begins."""
     starts = (one.start_offset for one in repaired if one.start_offset < next_base <= one.end_offset)
     return max(min(starts, default=next_base), base_offset)
 
@@ -264,15 +264,15 @@ def joined(ranges: Iterable[RepairedRange]) -> tuple[RepairedRange, ...]:
 
 
 def below(repaired: Iterable[RepairedRange], offset: int) -> tuple[RepairedRange, ...]:
-    """Returns the ranges' parts below `offset`, at which their log was cut."""
+    """Returns the repaired ranges without what lies at or above `offset`, where their log is cut."""
     return joined(RepairedRange(one.start_offset, min(one.end_offset, offset)) for one in repaired)
 
 
 class WalkedFrom(NamedTuple):
-    """Where a walk over batches begins and ends, and which offset is expected first.
+    """The part of a segment's file that `valid_batches` reads, from `position` to `end`, and what it expects there.
 
-    Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. The walk adds to `led` the first two
-    headers of each run of batches with one leader epoch.
+    The first batch is to have `next_offset`. Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges.
+    `led` gets the first two headers of each run of batches with one leader epoch.
     """
 
     position: int
@@ -285,7 +285,7 @@ class WalkedFrom(NamedTuple):
 
 
 def valid_batches(fs: FileSystem, fd: int, walk: WalkedFrom) -> Iterator[Placed]:
-    """Yields (position, header) of each batch of a walk; raises RecordError for an invalid one, or OSError."""
+    """Yields (position, header) of each batch in part of a file; raises RecordError for an invalid one, OSError."""
     max_offset = walk.segment_base + MAX_RELATIVE_OFFSET
     next_offset, epoch, is_second = walk.next_offset, None, False
     for at, header, crc_holds in walk_batches(fs, fd, walk.end, walk.position):

@@ -43,7 +43,7 @@ Outcome = TypeVar("Outcome")
 
 
 def add_holes(fs: FileSystem, segment: LogSegment) -> tuple[DamagedRange, ...]:
-    """Makes damaged ranges of missing offsets whose batches lie in damaged bytes, out of place; returns them.
+    """Adds damaged ranges for missing offsets whose batches lie, out of place, in damaged bytes; returns the ranges.
 
     Raises OSError.
     """
@@ -117,7 +117,7 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
 
 
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
-    """Adds the damaged range that begins at `position`, where an offset is expected, to a segment. Raises OSError."""
+    """Adds to a segment the damaged range that begins at `position` with `expected_offset`. Raises OSError."""
     trusted = _next_trusted(fs, segment, position, expected_offset)
     later = [(one.position, one.start_offset) for one in segment.damage if one.position > position]
     later += [] if trusted is None else [(trusted.position, trusted.base_offset)]
@@ -146,7 +146,7 @@ def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
 
 
 def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:
-    """Returns (position, base offset) of a valid batch before the one with an offset, to search that from."""
+    """Returns (position, base offset) of a valid batch in front of the one that has `offset`, to search from there."""
     floor = segment.offset_index.floor(offset - segment.base_offset) if segment.trusts_index else None
     before = None if floor is None else segment.offset_index.floor(floor[0] - 1)
     found = None if before is None else _named_by(fs, segment, before)

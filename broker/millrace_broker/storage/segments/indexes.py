@@ -287,7 +287,7 @@ class OffsetIndex(IndexFile):
     TYPE_CODES: ClassVar[tuple[str, str]] = ("i", "i")
 
     def _last_slot(self, entries: bytes, field: int, target: int) -> int:
-        """Searches packed entries as 64-bit numbers, which sort as their offsets do."""
+        """Returns the same as the base class, comparing packed entries as 64-bit numbers, which sort as offsets do."""
         if field != KEY:
             return super()._last_slot(entries, field, target)
         numbers = array("Q", entries)

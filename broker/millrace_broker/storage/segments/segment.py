@@ -137,7 +137,7 @@ class LogSegment:
         self._fs.truncate(self.fd, self.size_bytes)
 
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Notes a written batch; adds index entries where `index.interval.bytes` have passed since the last ones."""
+        """Moves the segment's end behind a written batch; adds index entries every `index.interval.bytes`."""
         self.next_offset = last_offset + 1
         if position == 0:
             self.first_timestamp = max_timestamp
@@ -153,7 +153,7 @@ class LogSegment:
 
     @property
     def index_room(self) -> int:
-        """How many more batches are sure to find room in the indexes."""
+        """The number of further batches that are sure to find room in the indexes."""
         return min(self.offset_index.room, self.time_index.room)
 
     def finish(self) -> None:
@@ -301,7 +301,7 @@ class LogSegment:
         return self.size_bytes, self.next_offset
 
     def _remember(self, next_offset: int, position: int) -> None:
-        """Remembers the position of `next_offset`, where the reader goes on; batches never move."""
+        """Stores the position of `next_offset`, from which the reader is likely to go on; batches never move."""
         if len(self._resume_positions) >= MAX_RESUME_POSITIONS:
             self._resume_positions.clear()
         self._resume_positions[next_offset] = position
@@ -332,7 +332,7 @@ class LogSegment:
     def begin(self) -> None:
         """Makes newly created files ready for appends. Raises OSError.
 
-        Nothing is walked, or synced before something is written. Files that turn out to hold something are recovered.
+        Empty files are not synced before something is written. Files that turn out to hold something are recovered.
         """
         is_fresh = not (self.size_bytes or len(self.offset_index) or len(self.time_index))
         if not is_fresh or not self._indexes_are_sane():
@@ -343,7 +343,7 @@ class LogSegment:
         self.was_recovered, self.has_producer_ids = True, False
 
     def load_closed(self, next_offset: int, *, may_end_early: bool) -> bool:
-        """Loads a closed segment without a walk; returns false where an index does not fit it and must be rebuilt.
+        """Loads a closed segment without reading its batches; returns false if an index is wrong and must be rebuilt.
 
         Also returns false where its batches do not end at `next_offset`, unless it `may_end_early`.
         """
@@ -372,7 +372,7 @@ class LogSegment:
     def load_active(self) -> bool:
         """Loads the newest segment after a clean shutdown; returns false where indexes or batches are wrong.
 
-        Headers are walked from the last index entry on, so the tail is checked at little cost.
+        Headers are read from the last index entry on, so the tail is checked at little cost.
         """
         if not self._indexes_are_sane():
             return False
@@ -392,7 +392,7 @@ class LogSegment:
     def recover(
         self, *, truncate: bool, gaps_up_to_offset: int = 0, synced: Synced = NOTHING_SYNCED
     ) -> tuple[int, str]:
-        """Walks all batches and rebuilds the indexes; returns the number of bytes behind the last valid batch, and why.
+        """Reads all batches and rebuilds the indexes; returns (bytes behind the last valid batch, why invalid).
 
         Damage in what was `synced` becomes damaged ranges. With `truncate` the bytes behind the last valid batch are
         cut off. Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. Raises OSError.
@@ -421,7 +421,7 @@ class LogSegment:
         return cut_bytes, reason
 
     def _add_valid(self, position: int, gaps_up_to_offset: int) -> tuple[int, str]:
-        """Adds the valid batches from `position` on to the indexes; returns where they end and the reason."""
+        """Adds valid batches from `position` on to the indexes; returns (their end, why the next one is invalid)."""
         walk = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset, self.led)
         end = position
         try:
@@ -463,7 +463,7 @@ class LogSegment:
             return True
 
     def release(self) -> None:
-        """Undoes one `retain`, or the first hold, which the log has; the last one closes the files."""
+        """Undoes one `retain`, or the hold that the log has from the beginning; the last `release` closes the files."""
         with self._users_lock:
             self._users -= 1
             if self._users:

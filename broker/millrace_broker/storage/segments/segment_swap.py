@@ -43,7 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogSegment) -> list[str]:
-    """Does steps 2 to 7 (above); returns the files that are left to be removed. An OSError is like a crash."""
+    """Renames a compacted segment into the place of `old` (steps 2 to 7 above); returns the old files, to be removed.
+
+    After an OSError the folder is as after a crash at that step.
+    """
     new.change_suffix(SWAP_FILE_SUFFIX)
     fs.fsync_dir(directory)
     deleted: list[str] = []

@@ -40,7 +40,7 @@ class Move(NamedTuple):
 
 
 def plan_reset(cluster: Cluster, group: str, topic: str, target: str, value: str) -> list[Move]:
-    """Returns the new offsets of a group in a topic's partitions; raises InvalidRequestError for a wrong target."""
+    """Returns the changes that set a group to an end, offset or time, by `target`; raises InvalidRequestError."""
     partitions = [(topic, one) for one in cluster.metadata([topic]).topic(topic).partitions]
     if len(partitions) > MAX_PARTITIONS:
         raise InvalidRequestError(f"{topic} has more than {MAX_PARTITIONS} partitions: use `millrace offsets reset`")
@@ -102,7 +102,7 @@ def _at_time(cluster: Cluster, partitions: Sequence[Partition], value: str) -> M
 
 
 def _new(log: LogOffsets | MillraceError, target: str, value: str, at_time: int | None) -> int:
-    """Returns the offset that a target means, moved inside the log; raises `log` where that is an error."""
+    """Returns the offset that `target` and `value` of a reset mean; raises `log` where that is the leader's error."""
     if isinstance(log, MillraceError):
         raise log
     if target == EARLIEST:

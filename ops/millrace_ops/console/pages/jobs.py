@@ -84,7 +84,7 @@ def _log_dirs(cluster: Cluster, broker_id: int, partitions: Iterable[Partition])
 
 
 def part_done(copied: list[int], whole: int | None) -> float | None:
-    """Returns the part of a replica that the slowest copy has, 0 to 1; None where that is not known."""
+    """Returns the least of the sizes `copied` as a part of the size `whole`, 0 to 1; None where either is unknown."""
     if whole is None or not copied:
         return None
     return 1.0 if whole == 0 else min(1.0, min(copied) / whole)

@@ -40,7 +40,7 @@ Matches = Callable[[Record], bool]
 
 
 class RecordQuery(NamedTuple):
-    """Which records a page asks for; `value` is the offset or the time in ms at which `position` begins."""
+    """The records that a page asks for; `value` is the offset or the time in ms at which `position` begins."""
 
     topic: str
     partitions: Sequence[int]
@@ -51,7 +51,7 @@ class RecordQuery(NamedTuple):
 
     @property
     def isolation(self) -> IsolationLevel:
-        """The isolation level that the query asks for."""
+        """Returns the isolation level that the query asks for."""
         return IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
 
 
@@ -80,7 +80,7 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Budget:
-    """How many records, bytes and seconds a search may still use."""
+    """The numbers of records, bytes and seconds that a search may still use."""
 
     records: int
     bytes: int
@@ -142,7 +142,7 @@ def scan_all(
 def scan(
     fetch: Callable[[int], FetchedData], wanted: RecordQuery, span: Interval, budget: Budget, matches: Matches | None
 ) -> tuple[Iterable[Record], int]:
-    """Returns the matching records of one partition's range, and the offset after the last one looked at."""
+    """Returns the matching records in the range `span` of one partition, and the offset after the last one read."""
     is_newest = wanted.position == NEWEST
     found: deque[Record] = deque(maxlen=wanted.limit if is_newest else None)
     offset, end = span
@@ -177,7 +177,7 @@ def read_logs(cluster: Cluster, wanted: RecordQuery) -> dict[int, LogOffsets]:
 
 
 def _start(consumer: SimpleConsumer, wanted: RecordQuery, partition: int, log: LogOffsets, *, looks_back: bool) -> int:
-    """Returns the offset from which a partition is read; a search among the newest records begins further back."""
+    """Returns the offset from which a partition is read; with `looks_back` the newest records begin further back."""
     start = log.start_offset
     if wanted.position == NEWEST:
         start = log.end_offset - (SCANNED_RECORDS // len(wanted.partitions) if looks_back else wanted.limit)
@@ -195,7 +195,7 @@ MAX_HEADERS = 20
 
 
 class RecordRow(NamedTuple):
-    """A record as a page shows it."""
+    """A record with its key, value and first headers as a page shows them, and the number of further headers."""
 
     partition: int
     offset: int

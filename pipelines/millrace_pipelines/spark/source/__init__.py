@@ -27,7 +27,7 @@ PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class MillraceDataSource(DataSource):
-    """`spark.read.format("millrace")` and `spark.readStream.format("millrace")`; see options.py."""
+    """Spark's data source for `spark.read.format("millrace")` and `spark.readStream`; options.py lists its options."""
 
     @classmethod
     def name(cls) -> str:

@@ -60,7 +60,7 @@ class Position(NamedTuple):
 
 
 def parse_offsets(option: str, text: str) -> Position:
-    """Parses the value of an option of offsets; raises SourceOptionError, which names what can't be used."""
+    """Parses `earliest`, `latest` or JSON such as `{"topic": {"0": 17}}`; raises SourceOptionError for other texts."""
     if text.strip().lower() in LOGICAL:
         return Position(LOGICAL[text.strip().lower()])
     try:
@@ -77,7 +77,7 @@ def parse_offsets(option: str, text: str) -> Position:
 
 
 def parse_time(option: str, text: str) -> Position:
-    """Parses the value of an option of time: ISO 8601 (UTC where it names no zone) or milliseconds since 1970."""
+    """Parses a time: ISO 8601 (UTC without a zone) or milliseconds since 1970; raises SourceOptionError for others."""
     try:
         return Position(timestamp_ms=int(text))
     except ValueError:
@@ -115,8 +115,8 @@ def within_log(offset: int, topic: str, partition: int, log: LogOffsets, *, fail
     """Returns the offset; with `fail_on_data_loss` off, the nearest one inside the log.
 
     Raises:
-        OffsetsLostError: The offset is below the log's start, and that is to fail.
-        LogTruncatedError: The offset is above the log's end, and that is to fail.
+        OffsetsLostError: The offset is below the log's start, and `fail_on_data_loss` is on.
+        LogTruncatedError: The offset is above the log's end, and `fail_on_data_loss` is on.
     """
     if fail_on_data_loss and offset < log.start_offset:
         raise OffsetsLostError(

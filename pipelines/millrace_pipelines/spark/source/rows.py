@@ -69,8 +69,8 @@ def read_offsets(part: TopicRange, options: SourceOptions, columns: pa.Schema) -
     """Yields the records of a range as rows with the given columns of the envelope, in the order of their offsets.
 
     Raises:
-        OffsetsLostError: Retention took offsets away after the query was planned, or the log has lost some, and that is
-            to fail.
+        OffsetsLostError: Retention took offsets away after the query was planned, or the log has lost some, and
+            `fail_on_data_loss` is on.
     """
     position, read = part.from_offset, read_range if options.fail_on_data_loss else read_range_on
     while position < part.until_offset:

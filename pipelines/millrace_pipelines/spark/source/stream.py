@@ -71,7 +71,7 @@ class Progress(NamedTuple):
 
 
 class StreamOffset(NamedTuple):
-    """How far a stream has come: the ids of its topics, and the progress of each partition."""
+    """The position of a stream: the ids of its topics, and the progress of each partition."""
 
     ids: Mapping[str, str]
     progress: Mapping[TopicPartition, Progress]
@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(_ids(topics), progress).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Returns the limit of a micro-batch; where records and bytes are limited, `_admitted` applies the other."""
+        """Returns the limit of a micro-batch in records, else in bytes; where both are set, `_admitted` adds bytes."""
         if self._options.max_records_per_trigger is not None:
             return ReadMaxRows(self._options.max_records_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the offsets up to which the micro-batch after `start` reads; `start` itself where nothing is new.
 
         Raises:
-            TopicRecreatedError, OffsetsLostError, LogTruncatedError: Where offsets are gone and that is to fail.
+            TopicRecreatedError, OffsetsLostError, LogTruncatedError: Offsets are gone, and `failOnDataLoss` is on.
         """
         before = StreamOffset.from_json(start)
         available = self._available(before)
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Notes the present ends of the logs as those up to which this run of AvailableNow reads."""
+        """Reads the present ends of the logs, up to which this run of AvailableNow reads."""
         self._target = self._ends(StreamOffset({}, {}), chosen_topics(self._options, self._brokers))
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
@@ -222,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(_ids(topics), progress)
 
     def _end(self, before: StreamOffset, name: str, topic_id: str, partition: int, log: LogOffsets) -> Progress:
-        """Returns a partition's progress up to its log's end, with a new start where its offsets are new or gone."""
+        """Returns a partition's progress up to its log's end; its start is new where offsets are new or gone."""
         done = before.next_offset(name, topic_id, partition)
         if done is None:
             return Progress(log.start_offset, log.end_offset)

@@ -193,7 +193,7 @@ class _Audit:
         return self.ledger.partitions if ledger == self.ledger.name else former_ledgers(self._table)[ledger]
 
     def _count_findings(self, coverages: Sequence[Coverage]) -> Iterator[str]:
-        """Yields a line for each partition, if not known offset by offset, whose loads say another number of rows."""
+        """Yields a line where a partition's records and its loads' counts differ, if the history has only counts."""
         absent = absent_since(self._lineage, self._dead_letters.lineage() if self._dead_letters else [])
         for coverage in coverages:
             if coverage.interval.partition not in absent:

@@ -100,7 +100,7 @@ class Contents:
 
     @property
     def rows(self) -> int:
-        """The number of rows in all files, without those that a deletion vector deletes."""
+        """Returns the number of rows in all files, without those that a deletion vector deletes."""
         return sum(group.rows for group in self.row_groups)
 
     def _look_at(self, name: str, action: AddedFile) -> None:

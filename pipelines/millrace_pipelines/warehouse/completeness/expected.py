@@ -43,7 +43,7 @@ MOST = np.iinfo(np.int64).max
 
 
 class Expectation:
-    """What a table's history says of consecutive offsets of a partition, in arrays with an element for each.
+    """The number of records that consecutive offsets should have, by the table's history, in arrays by offset.
 
     Attributes:
         times: How many rows and dead letters together the offset should have; of use where it is KNOWN.
@@ -60,7 +60,7 @@ class Expectation:
 
 
 class Does(Enum):
-    """How a commit changes what is expected of the offsets in a range."""
+    """The ways in which a commit changes how many records the offsets in a range should have."""
 
     ADD = auto()
     REPLACE = auto()
@@ -84,7 +84,7 @@ class _Layer(NamedTuple):
 
 
 class Expected:
-    """What a table's history says of its offsets: which of them should be a row or a dead letter.
+    """Tells from a table's history which of its offsets should be a row or a dead letter.
 
     Attributes:
         damages: Why sets of offsets that commits recorded can't be read; for offsets that are DAMAGED.
@@ -170,7 +170,7 @@ class Expected:
             yield from self._erased(self._store, commit, Does.REMOVE)
 
     def _loaded(self, commit: Lineage, *, is_old: bool) -> Iterator[_Layer]:
-        """Yields a layer for each range of a load or reload; OLD where the commit lacks the offsets it left out."""
+        """Yields a layer for each range of a load or reload, OLD where it does not list which offsets became no row."""
         kept = commit.get("recorded")
         is_damaged = kept is not None and self._checked(self._store, kept) is None
         in_part = DAMAGED if is_damaged else OLD if kept is None else KNOWN
@@ -183,7 +183,7 @@ class Expected:
             yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(_nothing, span))
 
     def _erased(self, store: TableFiles, commit: Lineage, does: Does) -> Iterator[_Layer]:
-        """Yields layers of the offsets whose records a commit erased, or, if it lacks them, of all that it may have."""
+        """Yields layers of the offsets that a commit erased; where it does not list them, of all that it may have."""
         pages = self._checked(store, commit["erased"]) if "erased" in commit else None
         if pages is not None:
             for page in pages:
@@ -199,7 +199,7 @@ class Expected:
                 yield _Layer(Does.FORGET, *_bounds(span), state)
 
     def _checked(self, store: TableFiles, kept: KeptOffsets) -> Sequence[OffsetPage] | None:
-        """Returns a set of offsets that a commit recorded; notes why, and returns None, where it can't be read."""
+        """Returns the offsets that a commit recorded; None where they can't be read, with the reason in `damages`."""
         try:
             return kept_offsets(store, kept)
         except WarehouseError as error:

@@ -66,7 +66,7 @@ def coverage_findings(
 
 
 def miscount(coverage: Coverage, rows: Table) -> Iterator[str]:
-    """Yields a line where an interval, not known offset by offset, has another number of records than its loads say."""
+    """Yields a line where an interval's records and its loads' counts differ, if the history has only counts."""
     interval = coverage.interval
     if not coverage.is_known and coverage.records != interval.records:
         yield (

@@ -39,7 +39,7 @@ Chosen = Callable[[str], bool]
 
 
 class Stored(NamedTuple):
-    """The files and bytes that were read, what is wrong with them, and how many files have no CRC-32C in the log."""
+    """The numbers of files and bytes read, a line for each finding, and the number of files without a CRC-32C."""
 
     files: int
     bytes: int

@@ -41,24 +41,24 @@ MOST = 255
 
 
 class ClaimedInterval(NamedTuple):
-    """One claim of a load, or several of one partition that overlap, in the order of their first offsets."""
+    """The offsets that a load claims to have read, or that several do whose ranges of one partition overlap."""
 
     partition: int
     claims: tuple[Claim, ...]
 
     @property
     def from_offset(self) -> int:
-        """The first offset."""
+        """Returns the first offset of the interval."""
         return self.claims[0].from_offset
 
     @property
     def until_offset(self) -> int:
-        """The offset after the last one."""
+        """Returns the offset after the last one of the interval."""
         return max(claim.until_offset for claim in self.claims)
 
     @property
     def records(self) -> int:
-        """The number of rows and dead letters that there should be."""
+        """Returns the number of rows and dead letters that the interval should have, by its claims."""
         return sum(claim.records for claim in self.claims)
 
 
@@ -77,7 +77,7 @@ def intervals_of_claims(claims: Iterable[Claim]) -> list[ClaimedInterval]:
 
 
 def absent_since(*histories: History) -> dict[int, int]:
-    """Returns, by partition, the claimed records that later commits, such as erasures and reloads, removed."""
+    """Returns, by partition, how many claimed records later commits, such as erasures and reloads, have removed."""
     absent: dict[int, int] = {}
     for commit in (commit for history in histories for commit in history):
         for change in commit.get("absent", ()):
@@ -135,7 +135,7 @@ class WrongOffsets:
     last: int = -1
 
     def add(self, offsets: Integers) -> None:
-        """Adds offsets, which must be above those added before."""
+        """Counts offsets as wrong; they must be above those that were added before."""
         if len(offsets):
             self.count += len(offsets)
             self.first.extend(int(offset) for offset in offsets[: SHOWN + 1 - len(self.first)])
@@ -167,7 +167,7 @@ class Coverage:
     is_known: bool = True
 
     def compare(self, expectation: Expectation, counts: np.typing.NDArray[np.uint8]) -> None:
-        """Adds the wrong ones of these offsets; `counts` says how often each was there."""
+        """Compares how often each offset was found (`counts`) with `expectation`, and adds those that are wrong."""
         is_known, start = expectation.state == KNOWN, expectation.from_offset
         times = np.where(is_known, expectation.times, expectation.claims)
         is_fewer, is_more, is_none = counts < times, counts > times, is_known & (times == 0)
@@ -235,7 +235,7 @@ def strays(intervals: Sequence[ClaimedInterval], table: Contents) -> Iterator[tu
 
 
 class _Finder:
-    """The windows of one pass over the files; finds those to which offsets belong."""
+    """Finds, among the windows that are counted in one pass over the files, those to which given offsets belong."""
 
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows: dict[int, list[Window]] = {}
@@ -295,7 +295,7 @@ def _outlines(intervals: Sequence[ClaimedInterval]) -> dict[int, list[tuple[int,
 
 
 def _is_inside(group: RowGroup, outlines: dict[int, list[tuple[int, int]]]) -> bool:
-    """Returns whether, by its bounds, all rows of a row group have claimed offsets."""
+    """Returns whether, by its bounds, all rows of a row group have claimed offsets (`outlines`, by partition)."""
     if group.partitions is None or group.offsets is None or group.partitions[0] != group.partitions[1]:
         return False
     first, last = group.offsets

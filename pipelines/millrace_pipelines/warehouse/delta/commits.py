@@ -124,7 +124,7 @@ def is_newest(location: str, version: int, fs: FileSystem) -> bool:
 
 
 def _first_kept(table: Snapshot, version: int) -> int:
-    """Returns the first version from `version` on whose commit the log still has; the table's next one for none."""
+    """Returns the first version from `version` on whose commit the log has; without any, the one after the newest."""
     listed = table.filesystem.get_file_info(pafs.FileSelector(f"{table.root}/{LOG_DIRECTORY}"))
     stems = [info.base_name.removesuffix(COMMIT_SUFFIX) for info in listed if info.base_name.endswith(COMMIT_SUFFIX)]
     kept = [int(stem) for stem in stems if stem.isdecimal() and int(stem) >= version]
@@ -163,7 +163,9 @@ def put_commit(
     properties: CommitProperties,
     time_ms: int,
 ) -> None:
-    """Writes the commit file of a table's next version, for a table in a folder; takes what delta-rs takes.
+    """Writes the commit file of a table's next version, for a table in a folder.
+
+    delta-rs can't write it where removed files have deletion vectors; `logged` has these files, by name.
 
     Raises:
         StaleLedgerError: Another commit made this version.

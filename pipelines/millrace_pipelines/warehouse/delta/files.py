@@ -143,12 +143,12 @@ class DataFileWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes of the rows that wait in memory for their row group."""
+        """Returns the bytes of the rows that wait in memory for their row group."""
         return self._pending_bytes
 
     @property
     def is_open(self) -> bool:
-        """Whether a first row group has been written, and with it the file was opened."""
+        """Returns whether a first row group has been written, and with it the file was opened."""
         return self._writer is not None
 
     def finish(self) -> DataFile | None:
@@ -230,7 +230,7 @@ class DigestingSink(io.RawIOBase):
 
     @property
     def digest(self) -> str:
-        """The CRC-32C of what has been written so far, as `digest_text` writes it."""
+        """Returns the CRC-32C of what has been written so far, as `digest_text` writes it."""
         return digest_text(self._crc)
 
     def writable(self) -> bool:
@@ -270,7 +270,7 @@ class Statistics(TypedDict, total=False):
 
 
 class GroupStatistics(Protocol):
-    """The statistics of a column in one row group, from Parquet's footer; bounds are those of numbers and times."""
+    """The statistics of a column of numbers or times in one row group, as PyArrow reads them from Parquet's footer."""
 
     has_null_count: bool
     null_count: int

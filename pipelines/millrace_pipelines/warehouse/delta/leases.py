@@ -37,7 +37,7 @@ def is_leased(store: TableFiles) -> bool:
 
 
 class Progress(NamedTuple):
-    """How far a running operation is: when it began its tasks, tasks done, all tasks, and records read."""
+    """The progress of a running operation: when it began its tasks, tasks done, all tasks, and records read."""
 
     started_ms: int
     tasks_done: int

@@ -133,7 +133,10 @@ def _commits_after(copy: LedgerCopy, table: Snapshot) -> Iterator[Commit | None]
 
 
 def _without_commits(copy: LedgerCopy, table: Snapshot, gone: int) -> dict[str, int]:
-    """Returns the log's versions of the copy's transactions; raises LedgerError where the log has lost one of them."""
+    """Returns the versions that the log itself has of the copy's transactions, since the commit `gone` is lost.
+
+    Raises LedgerError where the log has lost one of these transactions, too.
+    """
     said = {app_id: table.transaction_in_log(app_id) for app_id in copy.transactions}
     if lost := [app_id for app_id, version in said.items() if version is None]:
         raise LedgerError(f"{table.location}: the log has lost {lost[0]}, and with it which offsets are loaded; the "

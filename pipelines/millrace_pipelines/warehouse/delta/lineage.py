@@ -89,7 +89,7 @@ class AbsentOffsets(TypedDict):
 
 
 class Lineage(TypedDict, total=False):
-    """What one commit says of itself in JSON, with the `version` of the table that it made."""
+    """The JSON by which a commit describes itself: its kind, offsets and counts; `version` is the version it made."""
 
     kind: str
     version: int

@@ -81,7 +81,7 @@ InUse = Callable[[TableFacts], bool]
 
 
 class Rule(NamedTuple):
-    """What becomes of tables that use one feature or property of Delta's protocol.
+    """The rule for tables that use one feature or property of Delta's protocol.
 
     Attributes:
         name: As the protocol spells it; of properties, `*` stands for the rest of the name.
@@ -101,7 +101,7 @@ class Rule(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why an access to a table is refused: the rule, and the kind of its name, such as "table feature"."""
+    """The reason to refuse an access to a table: the rule, and the kind of its name, such as "table feature"."""
 
     kind: str
     rule: Rule
@@ -140,7 +140,7 @@ def _off(name: str) -> str:
 
 
 def _each(refused: frozenset[Access], says: str, *names: str) -> Iterator[Rule]:
-    """Yields a rule with the same refusals and reason for each named feature or property; the way on is to drop it."""
+    """Yields, for each named feature or property, a rule with these refusals and reason, and the advice to drop it."""
     for name in names:
         yield Rule(name, refused, says, _drop(name) if refused else "")
 

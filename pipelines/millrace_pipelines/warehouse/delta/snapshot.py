@@ -53,37 +53,37 @@ class Snapshot:
 
     @property
     def location(self) -> str:
-        """The table's location: an absolute path, or `s3://…`."""
+        """Returns the table's location: an absolute path, or `s3://…`."""
         return self._store.location
 
     @property
     def root(self) -> str:
-        """The path of the table's folder in `filesystem`."""
+        """Returns the path of the table's folder in `filesystem`."""
         return self._store.root
 
     @property
     def version(self) -> int:
-        """The number of the newest commit that this object knows."""
+        """Returns the number of the newest commit that this object knows."""
         return self._delta.version()
 
     @property
     def id(self) -> str:
-        """The table's own id, given when it was made."""
+        """Returns the table's own id, given when it was made."""
         return str(self._delta.metadata().id)
 
     @property
     def name(self) -> str | None:
-        """The table's name in its metadata."""
+        """Returns the table's name in its metadata."""
         return self._delta.metadata().name
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """Returns the table's properties."""
         return self._delta.metadata().configuration
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
+        """Returns the table's columns."""
         return pa.schema(self._delta.schema())  # type: ignore[arg-type]  # delta-rs exports it by Arrow's C interface
 
     def facts(self) -> TableFacts:
@@ -125,12 +125,12 @@ class Snapshot:
 
     @property
     def partition_columns(self) -> list[str]:
-        """The table's partition columns, whose values are folders."""
+        """Returns the table's partition columns, whose values are folders."""
         return self._delta.metadata().partition_columns
 
     @property
     def filesystem(self) -> pafs.FileSystem:
-        """The pyarrow file system that has the paths of `files`."""
+        """Returns the pyarrow file system that has the paths of `files`."""
         return self._store.filesystem
 
     def dataset(self) -> ds.Dataset:
@@ -191,7 +191,7 @@ class Snapshot:
         }
 
     def unneeded_files(self, retention_hours: int) -> list[str]:
-        """Returns the names of files that are not in this version, and were removed or written that long ago."""
+        """Returns the names of files that are not in this version, and were removed or written so many hours ago."""
         unneeded = self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True)
         return sorted(set(unneeded))
 

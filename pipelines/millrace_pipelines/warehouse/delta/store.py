@@ -40,7 +40,7 @@ def dead_letters_dir(table_dir: str) -> str:
 
 
 class FileIdentity(NamedTuple):
-    """Where a file lies: the table's location, and the file's inode, None in an object store."""
+    """The place of a file: the table's location, and the file's inode, None in an object store."""
 
     path: str
     inode: int | None
@@ -77,7 +77,7 @@ class TableFiles:
 
     @property
     def is_local(self) -> bool:
-        """Whether the table is a folder."""
+        """Returns whether the table is a folder."""
         return self._disk is not None
 
     def path(self, name: str) -> str:
@@ -140,7 +140,7 @@ class TableFiles:
         return FileIdentity(self.location, os.stat(self.path(name)).st_ino if self.is_local else None)
 
     def replace(self, name: str, content: Callable[[FileIdentity], bytes]) -> None:
-        """Replaces a small file durably; `content` gets the new file's identity. A crash leaves one of the two."""
+        """Replaces a small file durably; `content` gets the new file's identity. A crash leaves the old or new one."""
         if self._disk is None:
             with self.filesystem.open_output_stream(self.path(name)) as stream:
                 stream.write(content(FileIdentity(self.location, None)))

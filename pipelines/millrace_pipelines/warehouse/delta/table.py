@@ -180,12 +180,12 @@ class Table(Snapshot):
         )
 
     def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns, for a transaction that counts commits, its present count as expected, and the next one to set."""
+        """Returns the present version of a transaction that counts commits, to be expected, and the next, to be set."""
         count = self.transaction_version(app_id)
         return {app_id: count}, {app_id: (count or 0) + 1}
 
     def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns the count of commits that remove files, as the next such commit expects it, and as it sets it.
+        """Returns `counted` for the commits that remove files: the count to be expected, and the one to be set.
 
         delta-rs lets a commit remove files that another one only compacted meanwhile, and the rows of both would stay;
         so no two commits that remove files are made on the same version.
@@ -393,7 +393,7 @@ class Table(Snapshot):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
 
     def _with_vectors(self, removed: Sequence[NamedFile]) -> Mapping[str, LoggedFile]:
-        """Returns, by name, how the log names files to remove; empty where none of them has a deletion vector."""
+        """Returns the log's paths and deletion vectors of files to remove, by name; empty where none has a vector."""
         names = {file.name for file in removed}
         return logged_files(self, names) if names & self.kept_rows().keys() else {}
 
@@ -440,7 +440,7 @@ def _is_there(store: TableFiles) -> bool:
 def _create(
     store: TableFiles, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
-    """Commits version 0, or nothing where another process did; retries of delta-rs's would make a version 1 of it."""
+    """Commits version 0; does nothing where another process has. A retry by delta-rs would add the version 1."""
     try:
         DeltaTable.create(
             store.location,

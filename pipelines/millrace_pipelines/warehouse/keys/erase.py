@@ -46,7 +46,7 @@ from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseReport:
-    """What an erasure removed, or would: rows, dead letters, and the number of replaced files, left to vacuum.
+    """The result of an erasure, or of its dry run: the numbers of rows, dead letters and files that it replaced.
 
     `bytes` is the size of these files, and `file_rows` the number of all their rows and dead letters: the files are
     read whole, and what is not erased is written again. `left` counts dead letters of a load that has not ended: load,
@@ -106,7 +106,7 @@ def erase(
 
 
 class _Erased(NamedTuple):
-    """What an erasure takes from one table: the files to replace, the records that go, and the version after it."""
+    """The result of an erasure in one table: the files to replace, the records that go, and the version after it."""
 
     files: Sequence[CurrentFile]
     records: int
@@ -126,18 +126,18 @@ class _Erasure:
 
     @property
     def left(self) -> int:
-        """The number of dead letters with these keys that a load has not finished, so that they can't be erased yet."""
+        """Returns how many dead letters with the keys can't be erased yet, since their load has not ended."""
         return sum(self._left)
 
     def run(self, location: str) -> _Erased:
-        """Erases the keys from one table, and returns what it took away."""
+        """Erases the keys from one table; returns the replaced files, the erased records and the new version."""
         if self._has_dead_letters(location):
             finish_replay(self._rows, Table.load(location, self._fs), self._fs)
         version = rewrite(location, self._fs, self._make)
         return self._erased._replace(version=version)
 
     def look(self, location: str) -> _Erased:
-        """Returns what `run` would take from one table, and changes nothing."""
+        """Returns the files, records and version that `run` would report for one table, and changes nothing."""
         table = Table.load(location, self._fs)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             touched = self._touched(table, pool)
@@ -170,7 +170,7 @@ class _Erasure:
         return [Removal(task, file, is_erased, is_counted, is_listed=True) for task, file in enumerate(touched)]
 
     def _waiting(self, table: Table) -> FindRows:
-        """Returns a test for the records to count: not dead letters that are rows, though not marked as replayed."""
+        """Returns a test for the records to count: all but dead letters that a stopped replay made rows of."""
         pending = pending_replay(self._rows, table) if self._has_dead_letters(table.location) else None
         return every_row if pending is None else lambda dead_letters: ~pending.mask(dead_letters)
 

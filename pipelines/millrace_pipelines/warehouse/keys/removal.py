@@ -97,7 +97,7 @@ def every_row(rows: pa.Table) -> Mask:
 
 
 class Removal(NamedTuple):
-    """A file to write again without the rows of `is_gone`; of these `is_counted` chooses those that the history claims.
+    """A file to write again without the rows that `is_gone` finds; `is_counted` finds those that loads claim.
 
     Where `whole_of` names a partition, all rows are of that partition, claimed and gone: the file is not read, so that
     a damaged file can be replaced, too. With `is_listed`, the offsets of the rows that are gone are returned.
@@ -112,7 +112,7 @@ class Removal(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The claimed rows that were left out of a file, counted by partition; their coordinates where asked for."""
+    """How many rows that loads claim were left out of a file, by partition; their offsets where they are asked for."""
 
     counts: Counter[int]
     coordinates: Sequence[pa.Table] = ()
@@ -261,7 +261,7 @@ def replace_ranges(
 def count_rows(table: Table, ranges: Sequence[OffsetRange], is_counted: FindRows = every_row) -> Counter[int]:
     """Returns, by partition, how many rows in the ranges fulfil `is_counted`; writes nothing.
 
-    They are the rows that `replace_ranges` would remove if loads claim all of the ranges.
+    `replace_ranges` would remove just these, provided that the commits of loads have recorded all of the ranges.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         is_inside = partial(_inside, ranges)

@@ -102,7 +102,7 @@ def newest_of_each_key(coordinates: pa.Table) -> np.typing.NDArray[np.int64]:
 
 
 class KeyConflicts(NamedTuple):
-    """Row numbers by who wins: table rows that are beaten, coordinates that beat them, and coordinates that lose."""
+    """Row numbers: of table rows that newer records replace, of these records, and of records that are older."""
 
     replaced_rows: np.typing.NDArray[np.int64]
     newer_coordinates: np.typing.NDArray[np.int64]
@@ -112,7 +112,7 @@ class KeyConflicts(NamedTuple):
 def key_conflicts(rows: pa.Table, coordinates: pa.Table) -> KeyConflicts:
     """Compares the rows of a table with the newest records of a load, key by key, and returns which are newer.
 
-    A row with the coordinates of the load's record is beaten: that record was read again.
+    A row with the offset of the load's record is replaced: that record was read again.
     """
     met = pc.index_in(combined(rows.column("key")), value_set=combined(coordinates.column("key")))
     numbers = np.flatnonzero(met.is_valid().to_numpy(zero_copy_only=False))

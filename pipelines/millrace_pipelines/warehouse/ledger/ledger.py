@@ -78,7 +78,7 @@ class Ledger:
 
     @property
     def name(self) -> str:
-        """The name in application ids: the topic's id, with `.GENERATION` after it from the second ledger on."""
+        """Returns the name in application ids: the topic's id, then `.GENERATION` from the second ledger on."""
         return ledger_name(self.topic_id, self.generation)
 
     def next_offset(self, partition: int) -> int | None:
@@ -213,10 +213,10 @@ def count_skips(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
 
 
 def publish_skipped(table: Table, fs: FileSystem) -> int:
-    """Adds what commits skipped to the table of skipped ranges, as far as it lacks that; returns the number of rows.
+    """Adds the ranges that commits skipped, and that it lacks, to the table of skipped ranges; returns their number.
 
     Raises:
-        StaleLedgerError: Another process wrote them at the same time.
+        StaleLedgerError: Another process added ranges at the same time.
     """
     count = table.transaction_version(APP_ID)
     if count is None:
@@ -382,7 +382,7 @@ def _after_recreation(ledger: Ledger, topic_id: str) -> LedgerChange:
 
 
 def _after_truncation(ledger: Ledger, cut: Mapping[int, AgreedEnd]) -> LedgerChange:
-    """Returns the next generation: partitions that were cut go on where their log was cut, the others as before.
+    """Returns the next generation: partitions whose logs were cut begin at the cut, others at their next offset.
 
     Each keeps the leader epoch of its last loaded batch, by which a further cut is noticed before the next load.
     """

@@ -73,7 +73,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """The number of offsets."""
+        """Returns the number of offsets."""
         return self.until_offset - self.from_offset
 
 
@@ -87,7 +87,7 @@ class LostRange(NamedTuple):
 
 
 class LoadPlan(NamedTuple):
-    """What a load reads, which offsets are lost, the ledger's entries after it, and each partition's lag after it."""
+    """The offset ranges that a load reads, lost ranges, and the ledger's entries and each partition's lag after it."""
 
     ranges: tuple[OffsetRange, ...]
     lost: tuple[LostRange, ...]
@@ -220,7 +220,7 @@ class RequestedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """What a reload reads, offsets new to the table and offsets to replace, and the changed ledger entries after it."""
+    """The ranges that a reload reads, those new to the table and those to replace, and the changed ledger entries."""
 
     earlier: tuple[OffsetRange, ...]
     replaced: tuple[OffsetRange, ...]
@@ -229,7 +229,7 @@ class ReloadPlan:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """All ranges that are read; a partition may have one of new offsets and one of offsets to replace."""
+        """Returns all ranges that are read; a partition may have one of new offsets and one of offsets to replace."""
         return tuple(sorted([*self.earlier, *self.replaced]))
 
 
@@ -279,7 +279,7 @@ def _requested_offsets(wanted: RequestedRange, log: LogOffsets, ledger: Ledger, 
 
 
 def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[OffsetRange, bool]]:
-    """Cuts a range where the table begins, and returns for each piece whether it is new to the table."""
+    """Cuts the range from `low` to `high` where the table begins; returns the pieces, and whether each is new to it."""
     entry = ledger.partitions.get(partition)
     if entry is None:
         return [(OffsetRange(partition, low, high), True)]
@@ -295,7 +295,7 @@ def _parts(ledger: Ledger, partition: int, low: int, high: int) -> list[tuple[Of
 def _following_reload(
     ledger: Ledger, log: Mapping[int, LogOffsets], earlier: tuple[OffsetRange, ...]
 ) -> dict[int, LedgerEntry]:
-    """Returns the entries that earlier offsets change; new partitions begin, empty, where their logs do."""
+    """Returns the ledger entries that `earlier` offsets change; a new partition's is empty, at the start of its log."""
     following = {
         partition: LedgerEntry(offsets.start_offset, offsets.start_offset)
         for partition, offsets in log.items()

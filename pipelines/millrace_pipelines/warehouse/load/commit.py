@@ -52,7 +52,7 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Commit(Generic[Plan]):
-    """What the tasks of a load or a reload wrote, and the commits that bring it into the tables.
+    """The files that the tasks of a load or a reload wrote, and the commits that add them to the tables.
 
     Attributes:
         rows: The table of rows, in the version that the plan was made from.
@@ -168,7 +168,7 @@ class Replacement(_Commit[ReloadPlan]):
         return [part for part in self.written.ranges if part.range in self.plan.replaced]
 
     def _moved_entries(self, ledger: Ledger) -> Versions:
-        """Returns what the commit expects and sets in the ledger: partitions that begin, and starts that move."""
+        """Returns, by application id, the versions to expect and to set for new partitions and moved first offsets."""
         following = self.plan.following
         begun = {partition: entry for partition, entry in following.items() if partition not in ledger.partitions}
         expected, transactions = swap(ledger, with_epochs(begun, self.written.results))
@@ -224,7 +224,7 @@ class _TableReplacement:
         return Rewrite(added=done.added, removed=done.removed, lineage=said)
 
     def commit(self, table: Table, make: MakeRewrite) -> int:
-        """Commits the rewrite and returns the version; removes staged files that were added only after a rewrite."""
+        """Commits the rewrite; returns the version, 0 for no rewrite. Removes staged files that others stand for."""
         version = rewrite(table.location, self._fs, make)
         unused = [file.name for file in self._staged if file.name not in self._added]
         store_at(table.location, self._fs).remove_durably(unused)

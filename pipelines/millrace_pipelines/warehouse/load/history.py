@@ -95,7 +95,7 @@ def loads_of(lineage: Iterable[Lineage], ledger: str) -> list[Lineage]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """What one commit did to a table.
+    """The effects of one commit on a table.
 
     Attributes:
         version: The version of the table that it made.
@@ -127,7 +127,7 @@ class TableCommit:
 
     @property
     def records_per_second(self) -> int | None:
-        """How many records the commit turned into rows and dead letters per second; None where the time is unknown."""
+        """Returns the rows and dead letters that the commit made per second; None where its time is unknown."""
         return round((self.rows + self.dead_letters) / self.seconds) if self.seconds else None
 
 
@@ -212,7 +212,7 @@ def claimed_records(rows: History, dead_letters: History, ledger: str, part: Off
 
     Args:
         rows: The history of the table of rows.
-        dead_letters: That of its dead letters.
+        dead_letters: The history of the table of dead letters.
         ledger: The ledger that loaded the part.
         part: Offsets that the ledger has.
         found: How many there are, which is returned if the history allows this number among others.

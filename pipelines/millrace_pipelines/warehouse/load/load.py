@@ -153,7 +153,7 @@ def load_topic(
 
 
 def preview_load(options: LoadOptions, *, fs: FileSystem = DISK) -> LoadPreview:
-    """Returns what `load_topic` would do now, and writes nothing; raises what that raises before its first write."""
+    """Returns what `load_topic` would do now, and writes nothing; raises TopicError, ClientError or WarehouseError."""
     found = look(options, fs)
     change, plan = planned_load(options, found)
     return LoadPreview(
@@ -276,7 +276,7 @@ def reload_topic(
 
 
 def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem = DISK) -> ReloadPreview:
-    """Returns what `reload_topic` would do now, and writes nothing; raises what that raises before its first write."""
+    """Returns what `reload_topic` would do now; writes nothing. Raises TopicError, ClientError or WarehouseError."""
     check_options(options)
     found = look(options, fs, access=Access.REMOVE)
     plan, rows = planned_reload(options, selection, found), found.tables.rows
@@ -300,7 +300,7 @@ def check_options(options: LoadOptions) -> None:
 
 
 def planned_reload(options: LoadOptions, selection: Selection, found: LoadInputs) -> ReloadPlan:
-    """Plans a reload, which changes nothing; raises what `reload_topic` raises before its first write."""
+    """Returns the plan of a reload, and changes nothing; raises a WarehouseError where it can't be done."""
     tables, nothing_accepted = found.tables, AcceptOptions()
     ledger_change(options.source, tables, found.description, found.log, nothing_accepted)
     requested = requested_ranges(selection, options.source, found.log, tables.ledger)

@@ -207,9 +207,9 @@ NO_DEAD_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
 
 class LoadInputs(NamedTuple):
-    """What a load is planned from: the topic, its log offsets and the tables.
+    """The facts from which a load is planned: the topic, its log offsets and the tables.
 
-    The description has the epochs of the leaders that gave the offsets.
+    `description` has the epochs of the leaders that gave the offsets.
     """
 
     description: TopicDescription
@@ -326,7 +326,7 @@ class RangeLoader:
 
     @contextmanager
     def working(self, spark: SparkSession | SharedSession | None, what: str) -> Iterator[SparkSession]:
-        """Holds the lease on the table while files are written and committed; yields the given or a started session."""
+        """Holds the lease on the table in the context; yields `spark`, or a new session, named by `what` and topic."""
         options = self.options
         self._listener.reached(Step.PLANNED)
         given = spark.get() if isinstance(spark, SharedSession) else spark
@@ -397,7 +397,7 @@ class RangeLoader:
         return Written(tuple(results), tuple(ranges), (*missing, *damaged_ranges(results)))
 
     def commit(self, tables: LoadTables, commit: Append | Replacement) -> Committed:
-        """Commits the dead letters and then the rows; raises what the methods of `commit` raise."""
+        """Commits the dead letters and then the rows; raises StaleLedgerError where another commit came first."""
         dead_letters = tables.dead_letters
         if dead_letters is None and commit.written.dead_letter_files:
             dead_letters = made_dead_letters(tables.rows, self.fs)

@@ -174,7 +174,7 @@ class LoadAttempts(Collector):
         write_textfile(path, self)
 
     def collect(self) -> Iterable[Metric]:
-        """Yields the metrics."""
+        """Yields the counts of loads and of failures by error, and which error the newest load has, as metrics."""
         attempts = CounterMetricFamily(ATTEMPTS, "Loads, those that failed included.", labels=LABELS)
         attempts.add_metric(self._labels, self._attempts)
         failures = CounterMetricFamily(FAILURES, "Loads that failed.", labels=(*LABELS, "error"))

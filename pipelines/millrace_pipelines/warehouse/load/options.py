@@ -17,7 +17,7 @@ MAX_RECORDS_PER_TASK = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Which topic is read, and how.
+    """The topic that is read, and how it is read.
 
     Attributes:
         topic: The topic's name.
@@ -41,14 +41,14 @@ class SourceOptions:
 
     @property
     def source(self) -> TopicSource:
-        """The topic, with the isolation and security with which it is read."""
+        """Returns the topic, with the isolation and security with which it is read."""
         security = SecuritySource(self.client_config)
         return TopicSource(self.bootstrap, self.topic, Isolation(self.isolation), security)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """Which table is written, in which form, and which group shows how far it is.
+    """The table that is written, its form, and the consumer group that shows its lag.
 
     Attributes:
         table: A folder, or s3://bucket/path; the first load creates the table.
@@ -77,7 +77,7 @@ class AcceptOptions:
         accept_lost_offsets: Go on past offsets that retention deleted before they were loaded, or that a log which is
             not compacted has lost, or holds in a damaged batch.
         accept_recreated_topic: Go on with a topic that was deleted and created again, in a new ledger.
-        accept_truncated_log: Go on where a log ends below, or differs from, what was loaded, in a new ledger.
+        accept_truncated_log: Go on, in a new ledger, where a log lacks loaded offsets or has others there.
         accept_keyless_records: Leave records without a key out of an upsert.
     """
 
@@ -103,7 +103,7 @@ class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
 
 
 class Step(StrEnum):
-    """The steps of a load, in order; something durable happens between each two."""
+    """The steps of a load, in order; between two of them something becomes durable."""
 
     PLANNED = "planned"
     WRITTEN = "written"

@@ -73,7 +73,7 @@ WRITTEN, ROWS_COMMITTED, DEAD_LETTERS_MARKED = "written", "rows committed", "let
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """Which dead letters a replay decodes again, and by which schema.
+    """The dead letters that a replay decodes again, and the schema by which it does.
 
     Attributes:
         table: The rows' table.

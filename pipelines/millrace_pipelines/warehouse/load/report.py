@@ -53,17 +53,17 @@ class LoadedRange:
 
     @property
     def range(self) -> OffsetRange:
-        """The range that was planned."""
+        """Returns the range that was planned."""
         return OffsetRange(self.partition, self.from_offset, self.until_offset)
 
     @property
     def absent(self) -> int:
-        """The number of offsets that give neither a row nor a dead letter."""
+        """Returns the number of offsets that give neither a row nor a dead letter."""
         return self.control + self.aborted + self.compacted + self.missing
 
 
 class Written(NamedTuple):
-    """What the tasks of a load wrote: their results, and the planned ranges with each offset accounted for.
+    """The work of a load's tasks: their results, and the planned ranges with each offset accounted for.
 
     `missing` has offsets that the log has lost and that the load goes on without; `recorded` is the part of a commit's
     lineage that names the offsets which gave a row or a dead letter, empty where all did.
@@ -76,12 +76,12 @@ class Written(NamedTuple):
 
     @property
     def files(self) -> list[DataFile]:
-        """The data files of rows that all tasks wrote."""
+        """Returns the data files of rows that all tasks wrote."""
         return [file for result in self.results for file in result.files]
 
     @property
     def dead_letter_files(self) -> list[DataFile]:
-        """The data files of dead letters that all tasks wrote."""
+        """Returns the data files of dead letters that all tasks wrote."""
         return [file for result in self.results for file in result.dead_letter_files]
 
     def keeping(self, store: TableFiles, load_id: str) -> Written:
@@ -140,7 +140,7 @@ def _begins_in(offset_range: OffsetRange, part: OffsetRange) -> bool:
 
 
 def exact_gaps(results: Sequence[TaskResult]) -> list[OffsetRange]:
-    """Returns the missing ranges that surely have no record, without a task's last one, which may stand for many."""
+    """Returns the gaps that surely have no record; of too many gaps a task joins the last ones, which are left out."""
     return [
         OffsetRange(result.range.partition, from_offset, until_offset)
         for result in results
@@ -227,7 +227,7 @@ class LoadReport:
 
     @property
     def skipped(self) -> tuple[LostRange, ...]:
-        """The offsets that the load went on without."""
+        """Returns the offsets that the load went on without."""
         return (*self.lost, *self.missing)
 
 
@@ -255,7 +255,7 @@ class ReloadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPreview:
-    """What a load would do now.
+    """A preview: the effects that a load would have now, and the offsets that it would read.
 
     Attributes:
         topic: The topic's name.
@@ -282,13 +282,13 @@ class LoadPreview:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the load would read."""
+        """Returns how many offsets the load would read."""
         return sum(offset_range.offsets for offset_range in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPreview:
-    """What a reload would do now; `topic`, `table`, `version` and `changes` are as in a `LoadPreview`.
+    """A preview of a reload; `topic`, `table`, `version` and `changes` are as in a `LoadPreview`.
 
     Attributes:
         replaced: What would be read in place of what the table has.
@@ -308,5 +308,5 @@ class ReloadPreview:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the reload would read."""
+        """Returns how many offsets the reload would read."""
         return sum(offset_range.offsets for offset_range in (*self.replaced, *self.backfilled))

@@ -113,7 +113,7 @@ class RowsWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
-    """What all tasks of one load share: the table, the decoder, and how files are written.
+    """The settings that all tasks of one load share: the table, the decoder, and how files are written.
 
     `known_dead_letters` has, by partition, offsets of which a load that stopped before its rows made dead letters;
     `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where
@@ -133,7 +133,7 @@ class LoadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What one task read and wrote.
+    """The counts, offsets and files that one task reports: what it read and wrote.
 
     `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor dead letter,
     and `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets
@@ -165,7 +165,7 @@ class TaskResult:
 
     @property
     def rows(self) -> int:
-        """The number of rows in the files that the task wrote."""
+        """Returns the number of rows in the files that the task wrote."""
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> str:
@@ -186,7 +186,7 @@ class TaskResult:
 
 
 def load_range(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, *, task: int, fs: FileSystem) -> TaskResult:
-    """Reads a range and writes its rows and dead letters to files; raises what reading and writing raise."""
+    """Reads a range and writes its rows and dead letters to files; raises RegistryError, or the errors of `read`."""
     records = control = aborted = absent = dead_letters = late = value_bytes = 0
     gaps: list[Intervals] = []
     recorded: list[Intervals] = []
@@ -242,7 +242,7 @@ def load_range(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, *, ta
 
 
 def _envelope(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
-    """Returns records with topic and partition, as the envelope's columns and, after these, what they don't show."""
+    """Returns records as the envelope's columns, and after them those columns of `records` that the envelope lacks."""
     constants: list[Column] = [
         pa.repeat(pa.scalar(topic, pa.string()), records.num_rows),
         pa.repeat(pa.scalar(partition, pa.int32()), records.num_rows),

@@ -111,7 +111,7 @@ def conform(table: pa.Table, target: pa.Schema, required: Sequence[str]) -> tupl
 
 
 def _converted(column: Column, target: pa.DataType, path: str) -> tuple[Column, list[Refusal]]:
-    """Returns a column in the target's type, inner types first, and a refusal for each value that has none there."""
+    """Returns a column in the target's type, inner types first, and a refusal for each value that it can't hold."""
     source = column.type
     if is_lossless(source, target):
         return column if source.equals(target) else column.cast(target), []
@@ -196,7 +196,7 @@ def _offsets(column: Lists) -> pa.Int32Array:
 
 
 def _at_parents(column: Lists, refusals: Sequence[Refusal]) -> Iterator[Refusal]:
-    """Turns refusals of a list's elements into refusals of the rows that hold them."""
+    """Yields refusals of the rows in whose lists an element was refused, from those of the elements."""
     if refusals:
         parents = column.value_parent_indices().to_numpy()
         for refusal in refusals:

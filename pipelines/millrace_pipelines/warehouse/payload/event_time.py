@@ -44,7 +44,7 @@ class Granularity(StrEnum):
 
 
 class Late(StrEnum):
-    """What becomes of rows that are late: they are accepted, or become dead letters."""
+    """The choices for rows that are late: they are accepted, or become dead letters."""
 
     ACCEPT = "accept"
     DEAD_LETTER = "dead-letter"
@@ -75,7 +75,7 @@ class EventTime:
 
     @property
     def partition_field(self) -> Field:
-        """The partition column that is derived from the event time."""
+        """Returns the partition column that is derived from the event time."""
         if self.granularity is Granularity.DAY:
             return pa.field("event_date", pa.date32())
         return pa.field("event_hour", TIMESTAMP_TYPE)

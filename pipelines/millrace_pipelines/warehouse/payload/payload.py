@@ -72,7 +72,7 @@ class Decoder(Protocol):
     without_column: list[str]
 
     def decode(self, values: pa.BinaryArray, /) -> Decoded:
-        """Decodes each value of a binary array without nulls into columns, or refuses it."""
+        """Decodes each value of a binary array without nulls into columns; one that does not fit becomes a refusal."""
         ...
 
 
@@ -203,7 +203,7 @@ def split_message_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes] | Non
 
 @dataclass(frozen=True)
 class Payload:
-    """Turns values into columns: the declaration, the payload's columns, and the registered schemas by id."""
+    """Decodes values into columns, by a declaration, the payload's columns and the registered schemas by id."""
 
     schema: PayloadSchema
     columns: pa.Schema
@@ -211,7 +211,7 @@ class Payload:
 
     @property
     def table_schema(self) -> pa.Schema:
-        """The columns of a data file: the envelope's, then the payload's."""
+        """Returns the columns of a data file: the envelope's, then the payload's."""
         return pa.schema([*ENVELOPE_FIELDS, *self.columns])
 
     def decode(self, values: pa.BinaryArray) -> Decoded:

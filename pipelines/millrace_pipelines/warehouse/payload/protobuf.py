@@ -191,7 +191,7 @@ def _has(pool: DescriptorPool, name: str) -> bool:
 
 
 class _Element(NamedTuple):
-    """How the values of a field become a column: the function, the column's type, and a check of each value."""
+    """The conversion of a field's values to a column: the function, the column's type, and a check of each value."""
 
     gather: Gather
     data_type: pa.DataType
@@ -218,7 +218,7 @@ class ProtobufDecoder:
         self._checks = any(column.check is not None for column in self._columns)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes each value of a binary array without nulls into columns, or refuses it."""
+        """Decodes each value of a binary array without nulls into columns; one that does not fit becomes a refusal."""
         indices: list[int] = []
         messages: list[Message] = []
         refusals: list[Refusal] = []
@@ -274,7 +274,7 @@ class ProtobufDecoder:
 
 @lru_cache(maxsize=MAX_CACHED_TYPES)
 def protobuf_decoder(descriptor_set: bytes, message: str | None, path: tuple[int, ...] = (0,)) -> ProtobufDecoder:
-    """Returns the decoder of a message type of a descriptor set; see `message_descriptor`."""
+    """Returns the decoder of the message type that `message_descriptor` finds; raises SchemaError for none."""
     return ProtobufDecoder(message_descriptor(descriptor_set, message, path=path))
 
 
@@ -307,7 +307,7 @@ class _Column:
 
     @property
     def has_presence(self) -> bool:
-        """Whether a message can tell an unset field from one with the default value."""
+        """Returns whether a message can tell an unset field from one with the default value."""
         return bool(self._descriptor.has_presence)
 
     def _built(self, within: tuple[str, ...]) -> pa.DataType:

@@ -250,7 +250,7 @@ class _Property(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The environment variable that may hold the setting."""
+        """Returns the environment variable that may hold the setting."""
         return (PREFIX + self.name).upper().replace(".", "_")
 
 
@@ -437,7 +437,7 @@ def _read(response: httpx.Response) -> bytes:
 
 
 def _found(answer: Json, schema_id: int | None) -> UnresolvedSchema:
-    """Returns the schema in a registry's response; the response has to name the id unless `schema_id` is given."""
+    """Returns the schema in a registry's response, which has to name its id unless `schema_id` is given."""
     text = answer.get("schema") if isinstance(answer, dict) else None
     found_id = answer.get("id") if isinstance(answer, dict) and schema_id is None else schema_id
     if not isinstance(answer, dict) or not isinstance(text, str) or not isinstance(found_id, int):

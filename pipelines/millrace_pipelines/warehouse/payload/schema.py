@@ -91,7 +91,7 @@ class ColumnNames:
         return pa.Table.from_arrays(arrays, schema=pa.schema(columns))
 
     def without_field(self, fields: Iterable[Field]) -> list[str]:
-        """Returns those of the declared paths at which these fields, and the fields in them, have no field."""
+        """Returns the declared paths that lead to none of these fields, and to no field inside of them."""
         there = {path for path, _ in _inside(fields, "")}
         return [path for path in self._given if path not in there]
 
@@ -166,7 +166,7 @@ def _inside(fields: Iterable[Field], within: str) -> Iterator[tuple[str, Field]]
 
 
 class ChangedTypes(StrEnum):
-    """What a load does where a field's new type and its column's type each have values that the other lacks."""
+    """The choices for a load where a field's new type and its column's type each have values that the other lacks."""
 
     STOP = "stop"
     DEAD_LETTER = "dead-letter"
@@ -200,12 +200,12 @@ class PayloadSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of the declared fields' columns."""
+        """Returns the Arrow schema of the declared fields' columns."""
         return pa.schema([column_of(field) for field in self.names.columns(self.fields)])
 
     @property
     def names(self) -> ColumnNames:
-        """The names of columns that differ from their fields'."""
+        """Returns the names of columns that differ from their fields'."""
         return ColumnNames(dict(self.columns))
 
     def named(self, versions: Sequence[Sequence[Field]]) -> list[list[Field]]:
@@ -339,7 +339,7 @@ def _columns(declared: object) -> tuple[tuple[str, str], ...]:
 
 
 def _taken_names() -> dict[str, str]:
-    """Returns the names, in lower case, that payload columns must not have, each with what has it."""
+    """Returns, in lower case, the names that payload columns must not have, each with the column that has it."""
     names = {name.casefold(): f"the envelope's column {name}" for name in ENVELOPE_COLUMNS}
     return names | {name: f"the partition column {name}" for name in PARTITION_COLUMNS}
 

@@ -66,7 +66,7 @@ class Splitter:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of data files of rows."""
+        """Returns the columns of data files of rows."""
         return ENVELOPE_SCHEMA if self._payload is None else self._payload.table_schema
 
     def partition_values(self, span: int | None) -> dict[str, str | None] | None:

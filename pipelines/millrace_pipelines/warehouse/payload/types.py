@@ -82,7 +82,10 @@ def _parse_field(number: int, entry: object, depth: int) -> Field:
 
 
 def parse_type(declared: object, depth: int = 0) -> pa.DataType:
-    """Returns the type that a declaration in JSON means; raises SchemaError where it means none."""
+    """Returns the type of a declaration: a name such as `long`, or a dictionary for a struct, array or map.
+
+    Raises SchemaError for anything else.
+    """
     if isinstance(declared, str):
         return _parse_primitive(declared)
     kind = declared.get("type") if isinstance(declared, dict) else None

@@ -52,7 +52,7 @@ class FailedLoads:
 
     @property
     def reason(self) -> str:
-        """The name of the newest error, and its sentence."""
+        """Returns the name of the newest error, and its sentence."""
         return ": ".join(one for one in (self.error, self.sentence) if one)
 
 

@@ -43,7 +43,7 @@ MAX_REASON = 300
 
 
 class State(StrEnum):
-    """What lies at a location: a table of Millrace, of another program, or an unreadable one."""
+    """The kind of table at a location: one of Millrace, of another program, or an unreadable one."""
 
     LOADED = "loaded"
     FOREIGN = "foreign"
@@ -191,7 +191,7 @@ def _list_bucket(filesystem: pafs.FileSystem, path: str) -> _Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What a table holds, as its log says.
+    """The topic, version, sizes and lag of a table, by its log.
 
     `dead_letters` is None where no table has them, `lag` where it is unknown or not requested, and `failed_loads`
     where the newest load did not fail.

@@ -149,7 +149,7 @@ class PlannedColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges:
-    """What `make_tables` does to the tables of a load.
+    """The changes that `make_tables` makes to the tables of a load.
 
     `created` has the locations of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
     the number of files that are written again under wider columns.
@@ -163,7 +163,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The tables of a load as they were found, and what the load is to make of them.
+    """The tables of a load as they were found, and the mode, codec and columns that the load asks for.
 
     Attributes:
         location: The location of the table of rows.
@@ -189,12 +189,12 @@ class FoundTables:
 
     @property
     def version(self) -> int | None:
-        """The version of the table of rows; None where there is none yet."""
+        """Returns the version of the table of rows; None where there is none yet."""
         return None if self.rows is None else self.rows.version
 
     @property
     def is_upserted(self) -> bool:
-        """Whether the table has, or gets, one row for each key."""
+        """Returns whether the table has, or gets, one row for each key."""
         return (self.mode if self.rows is None else mode_of(self.rows)) is Mode.UPSERT
 
     def changes(self) -> TableChanges:
@@ -333,7 +333,10 @@ def own_schema(table: Table | None) -> PayloadSchema | None:
 
 
 def wanted_columns(schema: PayloadSchema, table: Table | None, topic: str) -> PlannedColumns:
-    """Returns the decoder and column changes of a schema, for a table or a new one; raises as `look_at_tables`."""
+    """Returns the decoder and column changes of a schema, for `table`, or a new one for None.
+
+    Raises SchemaChangedError, SchemaError or RegistryError, as `look_at_tables` does.
+    """
     if table is not None:
         _check_partitions(schema, table)
     versions = versions_of(schema, topic)

@@ -153,7 +153,7 @@ class _Found(NamedTuple):
     not_tables: Mapping[str, str]
 
     def refused(self, error: str) -> str:
-        """Returns the sentence of the refused name that DuckDB's error says is missing; else the error itself."""
+        """Returns the sentence on the refused name that DuckDB's `error` says is missing; else `error` itself."""
         missed = error.partition("\n")[0]
         for name, sentence in self.not_tables.items():
             if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", missed, re.ASCII | re.IGNORECASE):

@@ -45,7 +45,7 @@ class Partition(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """One stream of a member."""
+    """One stream of a member: the owner to which partitions are assigned; as text MEMBER-NUMBER."""
 
     member: str
     number: int
@@ -80,7 +80,10 @@ def assign_range(subscriptions: Mapping[str, Subscription], brokers: Brokers) ->
 
 
 def assign_roundrobin(subscriptions: Mapping[str, Subscription], brokers: Brokers) -> Assignment:
-    """Returns the stream that owns each partition; the streams get partitions of all topics in turn."""
+    """Returns the stream that owns each partition; the arguments are those of `assign_range`.
+
+    Partitions of all topics are dealt to the streams one by one.
+    """
     by_topic = {topic: frozenset(threads) for topic, threads in _threads_by_topic(subscriptions).items()}
     deal = cycle(sorted({thread for threads in by_topic.values() for thread in threads}))
     assignment: Assignment = {}
@@ -105,7 +108,7 @@ MAX_STREAMS = 10_000
 
 
 class Pattern(StrEnum):
-    """How a subscription means topics: by name, or by a regular expression that includes or excludes names."""
+    """How a subscription names topics: by their names, or by a regular expression that includes or excludes names."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -134,7 +137,7 @@ class Registration:
 
 
 def filter_expression(text: str) -> str:
-    """Returns the regular expression of a topic filter; raises InvalidConfigError where it is none.
+    """Returns the regular expression in a topic filter; raises InvalidConfigError where it can't be compiled.
 
     As in Kafka a comma means "or", and blanks and surrounding quotes are ignored.
     """
@@ -147,13 +150,13 @@ def filter_expression(text: str) -> str:
 
 
 def check_counts(subscription: Mapping[str, int]) -> None:
-    """Raises InvalidRequestError for a number of streams below 1 or above 10,000, or for no topic at all."""
+    """Raises InvalidRequestError unless there is a topic, and each topic's number of streams is from 1 to 10,000."""
     if not subscription or not all(1 <= count <= MAX_STREAMS for count in subscription.values()):
         raise InvalidRequestError(f"at least one topic, and 1 to {MAX_STREAMS} streams of each, are needed")
 
 
 def member_name(group_id: str, consumer_id: str, now_ms: int) -> str:
-    """Returns the name of a member, unique unless `consumer.id` gives it."""
+    """Returns a group member's name: the group id, and the consumer id or, if that is empty, host, time and a nonce."""
     return f"{group_id}_{consumer_id or f'{socket.gethostname()}-{now_ms}-{secrets.token_hex(4)}'}"
 
 

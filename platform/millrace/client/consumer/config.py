@@ -21,7 +21,7 @@ READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProperties:
-    """Typed values of the consumer's own properties."""
+    """Typed values of the properties that only the consumer has, without those of security."""
 
     group_id: str = setting("", "The group whose members share the partitions. Required.", pattern=GROUP_ID_PATTERN)
     consumer_id: str = setting(
@@ -80,31 +80,31 @@ class ConsumerProperties:
 
     @property
     def isolation(self) -> IsolationLevel:
-        """`isolation.level` as fetches ask for it."""
+        """The property `isolation.level` as an `IsolationLevel`, for fetches."""
         return IsolationLevel[self.isolation_level.upper()]
 
     @property
     def commits_to_zookeeper(self) -> bool:
-        """Whether ZooKeeper keeps the offsets, alone or beside the coordinator."""
+        """Whether committed offsets are in ZooKeeper, alone or also with the coordinator."""
         return self.offsets_storage == ZOOKEEPER or self.dual_commit_enabled
 
     @property
     def commits_to_coordinator(self) -> bool:
-        """Whether the coordinator keeps the offsets."""
+        """Whether committed offsets are with the coordinator, alone or also in ZooKeeper."""
         return self.offsets_storage == KAFKA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ConsumerProperties):
-    """The consumer's own properties, and the security of connections to brokers; `from_properties` reads both."""
+    """The consumer's own properties, and the security of its connections to brokers."""
 
     security: ClientSecurity = ClientSecurity.PLAINTEXT
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Returns the settings.
+        """Returns the settings in these properties, with defaults for those that are not given.
 
-        Raises InvalidConfigError, which names what is unknown, missing, contradictory or out of range.
+        Raises InvalidConfigError, which names an unknown, missing, contradictory or invalid property.
         """
         security = ClientSecurity.from_properties(properties)
         texts = under_one_name(properties.items(), SYNONYMS)

@@ -51,8 +51,8 @@ class ConsumerConnector:
 
     Args:
         properties: Kafka's names for its high-level consumer (docs/clients.md has the table).
-        positions: returns where partitions begin that have just become this member's, for an application whose own
-            output keeps the offsets; those that it leaves out begin at the group's offsets. The member's thread calls
+        positions: returns the offsets at which newly owned partitions begin, for an application whose own output
+            keeps the offsets; partitions that it leaves out begin at the group's offsets. The member's thread calls
             it, and calls it again after an error of `millrace.errors`.
         observe: called with each claim, hand-out, commit and release; for tests and audits.
         security: how connections to brokers are secured, where the properties don't say it.
@@ -85,12 +85,11 @@ class ConsumerConnector:
         self.shutdown()
 
     def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[ConsumerStream]]:
-        """Joins the group, once, and returns as many streams of each topic as asked for.
+        """Joins the group and returns, by topic, as many streams as `topic_counts` says; can be called only once.
 
-        A partition feeds just one of the streams.
-
-        Raises InvalidRequestError for a second call or a count outside 1 to 10,000; raises RebalanceFailedError or
-        ZooKeeperError; raises DamagedNodeError where ZooKeeper's node for an offset does not hold one.
+        Messages of a partition come by one stream. Raises InvalidRequestError for a second call or a count outside 1
+        to 10,000; raises RebalanceFailedError or ZooKeeperError; raises DamagedNodeError where ZooKeeper's node of an
+        offset holds no number.
         """
         check_counts(topic_counts)
         consumer = self._join(Registration(dict(topic_counts)))
@@ -104,9 +103,10 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, *, whitelist: str | None = None, blacklist: str | None = None, count: int = 1
     ) -> list[ConsumerStream]:
-        """Streams of all topics whose whole name a regular expression matches, or does not; new topics join.
+        """Returns `count` streams with all topics that match `whitelist`, or that don't match `blacklist`.
 
-        A comma in the expression means "or". Errors as `create_message_streams`.
+        Topics that are created later are included. The regular expression has to match the whole name; a comma in it
+        means "or". Raises the errors of `create_message_streams`.
         """
         if (whitelist is None) == (blacklist is None):
             raise InvalidRequestError("either a whitelist or a blacklist is needed")
@@ -119,16 +119,16 @@ class ConsumerConnector:
         return streams
 
     def commit_offsets(self) -> None:
-        """Commits all that was handed out, including the messages that the streams' threads have now.
+        """Commits all that was handed out, including the messages that the application's threads are processing.
 
-        Raises OwnershipLostError naming partitions that another member owns by now; those that are ours are committed.
-        Raises ZooKeeperError, BrokerError and the like after `offsets.commit.max.retries`.
+        Raises OwnershipLostError, which names partitions that another member owns by now; the others are committed.
+        Raises ZooKeeperError, BrokerError or another retriable error after `offsets.commit.max.retries`.
         """
         if self._consumer is not None:
             self._consumer.commit(with_last=True, retries=self._config.offsets_commit_max_retries)
 
     def owned_partitions(self) -> set[Partition]:
-        """Returns the partitions that this member owns, as far as it knows."""
+        """Returns the partitions that this member owns, without asking ZooKeeper; some may be lost already."""
         return set() if self._consumer is None else set(self._consumer.member.owners.owned())
 
     @property
@@ -164,7 +164,7 @@ class ConsumerConnector:
 
 
 class _Consumer(Consumption):
-    """What a `ConsumerConnector` works with once it has joined: its group member, streams, fetchers and offsets."""
+    """A `ConsumerConnector` that has joined its group: the group member, its streams, fetchers and offsets."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Consumer(Consumption):
         self._committer = threading.Thread(target=self._commit_regularly, name="auto-commit", daemon=True)
 
     def add_stream(self, name: str) -> ConsumerStream:
-        """Makes a stream with this name, keeps it to be fed, and returns it."""
+        """Returns a new stream with this name, to which messages are fed once the member owns partitions."""
         stream = ConsumerStream(
             name,
             self.member.lease,
@@ -214,7 +214,7 @@ class _Consumer(Consumption):
         return stream
 
     def start(self, stream_of: StreamOf) -> None:
-        """Joins the group and begins to fetch."""
+        """Joins the group and begins to fetch; `stream_of` returns the stream for a partition and a stream's number."""
         self._stream_of = stream_of
         self._fetchers.start()
         self.member.start()
@@ -222,7 +222,7 @@ class _Consumer(Consumption):
             self._committer.start()
 
     def close(self) -> None:
-        """Ends the streams, commits what was handed out if so configured, leaves the group and stops the fetchers."""
+        """Ends the streams, commits if `auto.commit.enable` is set, leaves the group and stops the fetchers."""
         self._ends.set()
         if self._committer.is_alive():
             self._committer.join()
@@ -236,9 +236,9 @@ class _Consumer(Consumption):
         self._fetchers.close()
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
-        """Fences former owners' commits to the coordinator, then feeds the streams from the committed offsets on.
+        """Begins to fetch these partitions from their committed offsets on; refuses former owners' commits before.
 
-        Where the application's position differs, the partition begins there, and the position is committed.
+        Where the application gives another position, the partition begins there, and that position is committed.
         """
         if self._config.commits_to_coordinator:
             self.take_elsewhere(partitions)
@@ -269,12 +269,12 @@ class _Consumer(Consumption):
         return {one: offset for one, offset in wanted.items() if offset is not None}
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Has the coordinator refuse what former owners of these partitions commit."""
+        """Makes the coordinator refuse commits of these partitions by former owners."""
         with self._fetchers.cluster() as cluster:
             self._coordinator.take(cluster, partitions)
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits to the coordinator; returns the partitions that it refuses because another member has taken them."""
+        """Commits the offsets to the coordinator; returns the partitions that another member has taken."""
         with self._fetchers.cluster() as cluster:
             return self._coordinator.commit(cluster, offsets)
 
@@ -299,7 +299,7 @@ class _Consumer(Consumption):
             raise OwnershipLostError(f"not owned any more: {', '.join(map(str, sorted(lost)))}")
 
     def _commit(self, owed: dict[Feed, int], *, with_last: bool) -> None:
-        """Tries to commit what has advanced; adds to `owed` each offset that was to be committed, even if refused."""
+        """Commits once the offsets that have advanced; before that, adds all of them to `owed`, to be checked later."""
         with self._commits:
             active = {one: feed for one, feed in self._feeds.items() if feed.is_active}
             wanted = {one: feed.to_commit(with_last=with_last) for one, feed in active.items()}
@@ -331,7 +331,7 @@ class _Consumer(Consumption):
         return furthest(*stores)
 
     def _brokers(self) -> str:
-        """Returns the live brokers' addresses as ZooKeeper names them, or those read last while it can't be reached."""
+        """Returns `HOST:PORT,…` of the live brokers in ZooKeeper, or the last known ones while it can't be reached."""
         try:
             self._bootstrap = read_bootstrap(self.member.session, self._config.security.protocol)
         except ZooKeeperError:

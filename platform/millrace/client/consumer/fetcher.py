@@ -65,11 +65,7 @@ LEADER_MOVED = frozenset(
 
 
 class Fetchers:
-    """Fetches a `ConsumerConnector`'s partitions: one thread for each broker that leads some, one that finds leaders.
-
-    Args:
-        bootstrap: returns the addresses of the live brokers, with commas between.
-    """
+    """Fetches a `ConsumerConnector`'s partitions, by one thread for each leading broker, and one that finds leaders."""
 
     def __init__(self, config: ConsumerConfig, bootstrap: Callable[[], str], clock: Clock) -> None:
         self._config = config
@@ -83,11 +79,11 @@ class Fetchers:
         self.absent = AbsentOffsets(self.cluster, log_end, serves, accept=config.accept_missing_offsets)
 
     def start(self) -> None:
-        """Begins to look for leaders."""
+        """Starts the thread that looks for leaders."""
         self._finder.start()
 
     def add(self, feeds: Iterable[Feed]) -> None:
-        """Begins to fetch these partitions as well, as soon as their leaders are found."""
+        """Begins to fetch these partitions as well, once their leaders are found."""
         with self.changed:
             self._homeless.update(feeds)
             self.changed.notify_all()
@@ -98,7 +94,7 @@ class Fetchers:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Ends the threads; answers under way are waited for no longer than the brokers hold them."""
+        """Ends the threads; waits for fetches under way, which brokers hold for no longer than their maximum wait."""
         with self.changed:
             self.is_closed = True
             self.changed.notify_all()
@@ -108,7 +104,7 @@ class Fetchers:
             fetcher.thread.join()
 
     def ended(self, fetcher: _Fetcher) -> None:
-        """Removes a fetcher whose thread ends, for lack of partitions or of its broker; called with `changed` held."""
+        """Removes a fetcher whose thread ends, for lack of partitions or of its broker; the caller holds `changed`."""
         if self._fetchers.get(fetcher.address) is fetcher:
             del self._fetchers[fetcher.address]
 
@@ -127,7 +123,7 @@ class Fetchers:
                     self.changed.wait_for(lambda: self.is_closed, self._config.refresh_leader_backoff_ms / 1000)
 
     def _settle(self, feeds: set[Feed]) -> set[Feed]:
-        """Gives each feed to the fetcher of its partition's leader; returns the feeds whose leader is not known yet."""
+        """Hands each partition (feed) to the fetcher of its leader; returns the partitions without a known leader."""
         try:
             with self.cluster() as cluster:
                 ask = cluster.newest_metadata if any(feed.doubts_leader for feed in feeds) else cluster.metadata
@@ -176,9 +172,9 @@ class Fetchers:
 
 
 def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -> int:
-    """Returns the offset that `auto.offset.reset` gives where none is committed, or the log lacks the committed one.
+    """Returns the offset that `auto.offset.reset` means: the log start offset, or that after the last readable record.
 
-    It is the log start offset or, of all or of committed records, the end. Raises OffsetOutOfRangeError for `error`.
+    It is for partitions without a usable committed offset. Raises OffsetOutOfRangeError if the property is `error`.
     """
     if config.auto_offset_reset == ERROR:
         raise OffsetOutOfRangeError(f"{feed.partition}: no usable offset, and auto.offset.reset=error")
@@ -188,7 +184,7 @@ def first_offset(consumer: SimpleConsumer, feed: Feed, config: ConsumerConfig) -
 
 
 class _Fetcher:
-    """The thread that fetches from one broker."""
+    """The thread that fetches from one broker the partitions that it leads."""
 
     def __init__(self, owner: Fetchers, config: ConsumerConfig, address: Address) -> None:
         self.address = address
@@ -221,7 +217,7 @@ class _Fetcher:
                 self._owner.add(feed for feed in left if feed.is_active)
 
     def _ready(self) -> list[Feed]:
-        """Waits until a feed's stream has room, and returns those feeds; none if this fetcher is to end."""
+        """Waits for room in streams; returns the partitions (feeds) to fetch, none if this fetcher is to end."""
         with self._owner.changed:
             while not self._owner.is_closed:
                 self.feeds = {feed for feed in self.feeds if feed.is_active}

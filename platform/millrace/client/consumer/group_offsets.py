@@ -34,7 +34,7 @@ SESSION_TIMEOUT_MS = 10_000
 
 
 class ZooKeeperGroup(NamedTuple):
-    """A group in ZooKeeper: its live members, who owns what, and its offsets."""
+    """A group in ZooKeeper: its live members, the owner of each partition, and its committed offsets."""
 
     group_id: str
     members: tuple[str, ...]
@@ -79,26 +79,29 @@ class GroupOffsets:
             self._session.close()
 
     def read(self, store: str) -> dict[Partition, int]:
-        """Returns all the offsets of a store; none where it does not know the group."""
+        """Returns all offsets that `store` (`kafka` or `zookeeper`) has of the group; none for an unknown group."""
         if store == KAFKA:
             return read_coordinator(self._groups, self._group_id)
         return read_all_zookeeper(self._zookeeper(), self._group_id)
 
     def read_sound(self, store: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Returns the offsets of some partitions; one whose node in ZooKeeper holds no number is left out."""
+        """Returns these partitions' offsets in `store`, without those whose node in ZooKeeper holds no number."""
         if store == KAFKA:
             wanted = set(partitions)
             return {one: offset for one, offset in self.read(store).items() if one in wanted}
         return read_sound_zookeeper(self._zookeeper(), self._group_id, partitions)
 
     def exists(self, store: str) -> bool:
-        """Returns whether the store (the coordinator or ZooKeeper) knows the group."""
+        """Returns whether `store` (`kafka`, the coordinator, or `zookeeper`) knows the group."""
         if store == KAFKA:
             return self._describe() is not None
         return self._group_id in self._zookeeper().children(paths.CONSUMERS)
 
     def write(self, store: str, offsets: Mapping[Partition, int], *, only_forward: bool = False) -> None:
-        """Sets offsets; with `only_forward` none is moved back. Raises GroupHasMembersError."""
+        """Sets offsets in `store`, with `only_forward` none to a lower one.
+
+        Raises GroupHasMembersError where the group has live members.
+        """
         self.refuse_members()
         if only_forward:
             has = self.read(store)
@@ -114,7 +117,7 @@ class GroupOffsets:
             write_zookeeper(self._zookeeper(), self._group_id, offsets)
 
     def refuse_members(self) -> None:
-        """Raises GroupHasMembersError where the group has live members, of either kind."""
+        """Raises GroupHasMembersError where the group has live members, at the coordinator or in ZooKeeper."""
         members = [] if self._session is None else self._session.children(paths.consumer_ids(self._group_id))
         group = self._describe()
         if group is not None:
@@ -130,7 +133,7 @@ class GroupOffsets:
         return self._session
 
     def _describe(self) -> GroupDescription | None:
-        """Returns the coordinator's description of the group; None where the coordinator does not know the group."""
+        """Returns the coordinator's description of the group; None where it does not know the group."""
         try:
             return self._groups.describe(self._group_id)
         except BrokerError as error:
@@ -140,7 +143,7 @@ class GroupOffsets:
 
 
 def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
-    """Returns the groups that ever registered a member or an offset in ZooKeeper, and whether members are live."""
+    """Returns (name, whether it has live members) of every group that is known to ZooKeeper."""
     return [(one, bool(session.children(paths.consumer_ids(one)))) for one in sorted(session.children(paths.CONSUMERS))]
 
 
@@ -157,7 +160,7 @@ def describe_zookeeper_group(session: ZooKeeperSession, group_id: str) -> ZooKee
 
 
 def open_session(zookeeper: str, *, security: ZooKeeperSecurity = UNSECURED) -> ZooKeeperSession:
-    """Returns a started session for looking at groups."""
+    """Returns a started session with ZooKeeper at `HOST:PORT,…`, to read groups and set their offsets."""
     session = ZooKeeperSession(
         zookeeper,
         session_timeout_ms=SESSION_TIMEOUT_MS,

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assignment:
-    """Reads members, brokers and topics, each with a watch, and returns the owner of every partition."""
+    """Returns the stream that is to own each partition, from the group's members, brokers and topics; sets watches."""
     registrations = _registrations(session, config.group_id)
     session.children(paths.BROKER_IDS, watch=True)
     existing = sorted(session.children(paths.TOPICS, watch=True))
@@ -44,10 +44,7 @@ def read_assignment(session: ZooKeeperSession, config: ConsumerConfig) -> Assign
 
 
 def read_bootstrap(session: ZooKeeperSession, protocol: SecurityProtocol) -> str:
-    """Returns where the live brokers listen for the protocol, with commas between.
-
-    Raises ClusterError where none does.
-    """
+    """Returns `HOST:PORT,…` of the live brokers' listeners with this protocol; raises ClusterError for none."""
     brokers = read_brokers(session, security_protocol=protocol.name)
     if not brokers:
         raise ClusterError("no broker is registered in ZooKeeper")
@@ -93,7 +90,7 @@ class GroupOwnership(NamedTuple):
 
 
 class OwnershipFinding(NamedTuple):
-    """A partition that has no live owner, and why."""
+    """A partition that has no live owner in a group, and the reason as text."""
 
     group_id: str
     partition: Partition
@@ -104,7 +101,7 @@ class OwnershipFinding(NamedTuple):
 
 
 def read_group_ownership(session: ZooKeeperSession, group_id: str) -> GroupOwnership:
-    """Reads a group's members, what they subscribe to, and the owners of its partitions."""
+    """Returns a group's live members, the partitions they subscribe to and the owners, as ZooKeeper has them."""
     names = sorted(session.children(paths.consumer_ids(group_id)))
     nodes = session.nodes([paths.consumer_id(group_id, name) for name in names])
     members = {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
@@ -117,7 +114,7 @@ def read_group_ownership(session: ZooKeeperSession, group_id: str) -> GroupOwner
 
 
 def read_owners(session: ZooKeeperSession, group_id: str) -> dict[Partition, Owner]:
-    """Returns the owner of each partition that has one."""
+    """Returns the owner of each partition that has an owner node in ZooKeeper."""
     owned = [
         Partition(topic, int(number))
         for topic in session.children(paths.owners(group_id))
@@ -133,7 +130,7 @@ def read_owners(session: ZooKeeperSession, group_id: str) -> dict[Partition, Own
 
 
 def ownership_findings(group: GroupOwnership) -> list[OwnershipFinding]:
-    """Returns the partitions that have no live owner, by topic and number."""
+    """Returns each partition whose owner is missing or not live, with the reason; sorted by topic and number."""
     reasons = {one: _fault(owner, group.members) for one, owner in group.owners.items()}
     reasons |= dict.fromkeys(group.subscribed - group.owners.keys(), "has no owner, though the group has members")
     return [OwnershipFinding(group.group_id, one, reason) for one, reason in sorted(reasons.items()) if reason]

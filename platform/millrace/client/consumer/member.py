@@ -43,19 +43,19 @@ TAKING_ATTEMPTS = 5
 
 
 class Consumption(Protocol):
-    """What a group member calls when it gains or gives up partitions; the consumer implements it."""
+    """The calls by which a group member tells the consumer that it gains or gives up partitions."""
 
     def begin(self, partitions: Mapping[Partition, Ownership]) -> None:
         """Begins to hand out messages of these partitions, from the committed offsets on."""
 
     def stop(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Stops handing out messages of partitions, and returns the offsets that are to be committed."""
+        """Stops handing out messages of these partitions, and returns the offsets to commit for them."""
 
     def take_elsewhere(self, partitions: Iterable[Partition]) -> None:
-        """Has the coordinator refuse what former owners of these partitions commit, if it keeps the offsets."""
+        """Makes the coordinator, if it keeps the offsets, refuse commits of these partitions by former owners."""
 
     def commit_elsewhere(self, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits to the coordinator; returns the partitions that it refuses, since another member has taken them."""
+        """Commits the offsets to the coordinator; returns the partitions that another member has taken."""
 
 
 class GroupMember:
@@ -102,7 +102,10 @@ class GroupMember:
         )
 
     def start(self) -> None:
-        """Joins the group; raises RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError or what no retry ends."""
+        """Joins the group.
+
+        Raises RebalanceFailedError, ConsumerIdTakenError, ZooKeeperError, or any other error that is not retriable.
+        """
         self.session.start()
         for thread in self._threads:
             thread.start()
@@ -114,7 +117,7 @@ class GroupMember:
             raise failure
 
     def close(self) -> None:
-        """Commits, releases the partitions and leaves the group; retries for as long as the session's timeout."""
+        """Commits offsets, releases the partitions and leaves the group; gives up after the session's timeout."""
         self._stops_at_ns = self.lease.clock_ns() + self.session.timeout_ms * NANOSECONDS_PER_MS
         self._post(Close())
         rebalancing, leasing = self._threads
@@ -150,9 +153,9 @@ class GroupMember:
         return lost
 
     def _commit_elsewhere(self, offsets: Mapping[Partition, int], owned: Iterable[Ownership]) -> set[Partition]:
-        """Commits to the coordinator; returns the partitions that this member no longer owns by ZooKeeper's nodes.
+        """Commits offsets to the coordinator; returns the partitions that, by ZooKeeper, this member no longer owns.
 
-        If the coordinator refuses a partition that is still owned, this fences other committers and tries again.
+        For a partition still owned that the coordinator refuses, it takes a new commit fence and commits again.
         """
         left, lost = offsets, set[Partition]()
         for _ in range(TAKING_ATTEMPTS):
@@ -212,7 +215,7 @@ class GroupMember:
             self._wake.notify_all()
 
     def _act(self, action: Action) -> None:
-        """Does an action; repeats it after errors until it succeeds, the session is lost, or `close` gives it up."""
+        """Carries out an action of the rebalance; repeats it after errors until it succeeds or `_is_overtaken`."""
         while True:
             try:
                 self._do(action)
@@ -227,7 +230,7 @@ class GroupMember:
                 return
 
     def _is_overtaken(self) -> bool:
-        """Returns whether the session is lost, or the member leaves and `close` waits no longer for this action."""
+        """Returns whether to give up an action: the session is lost, or the time that `close` may take is over."""
         is_late = self._state.phase is not Phase.CLOSED or self.lease.clock_ns() >= self._stops_at_ns
         return (self._is_stopping and is_late) or SessionLost() in self._events
 

@@ -29,9 +29,9 @@ from millrace.zk.session import ZooKeeperSession
 
 
 def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Returns the offsets that ZooKeeper has of these partitions.
+    """Returns these partitions' committed offsets in ZooKeeper, without partitions that have none.
 
-    Raises DamagedNodeError for a bad one, ZooKeeperError.
+    Raises DamagedNodeError for a node that holds no number; raises ZooKeeperError.
     """
     return {one: _number(one, data) for one, data in _nodes(session, group_id, partitions).items()}
 
@@ -39,7 +39,7 @@ def read_zookeeper(session: ZooKeeperSession, group_id: str, partitions: Iterabl
 def read_sound_zookeeper(
     session: ZooKeeperSession, group_id: str, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """Returns what `read_zookeeper` does, but leaves out nodes without a number: the caller is to replace them."""
+    """Returns these partitions' committed offsets in ZooKeeper, without partitions whose node holds no number."""
     found: dict[Partition, int] = {}
     for one, data in _nodes(session, group_id, partitions).items():
         with suppress(DamagedNodeError):
@@ -48,7 +48,7 @@ def read_sound_zookeeper(
 
 
 def read_all_zookeeper(session: ZooKeeperSession, group_id: str) -> dict[Partition, int]:
-    """Returns all the offsets that ZooKeeper has of a group."""
+    """Returns all committed offsets that ZooKeeper has of a group, by partition."""
     partitions = [
         Partition(topic, int(index))
         for topic in session.children(paths.consumer_offsets(group_id))
@@ -66,7 +66,10 @@ def check_names(*names: str) -> None:
 
 
 def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Sets offsets of a group without live members; raises InvalidConfigError, before any, as `check_names` does."""
+    """Sets a group's offsets in ZooKeeper; the group must have no live members.
+
+    Raises InvalidConfigError, before any offset is set, for a topic that can't be the name of a node.
+    """
     check_names(*{partition.topic for partition in offsets})
     for partition, offset in offsets.items():
         session.put(paths.consumer_offset(group_id, *partition), str(offset).encode())
@@ -75,13 +78,13 @@ def write_zookeeper(session: ZooKeeperSession, group_id: str, offsets: Mapping[P
 def read_coordinator(
     groups: Groups, group_id: str, partitions: Iterable[Partition] | None = None
 ) -> dict[Partition, int]:
-    """Returns all offsets that the coordinator has, or those of some partitions, once no commit of them is pending."""
+    """Returns the offsets that the coordinator has, of all partitions or, once no transaction is open, of some."""
     found = groups.offsets(group_id, partitions).items()
     return {Partition(*partition): offset for partition, (offset, _) in found if offset != NO_OFFSET}
 
 
 def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Returns the largest of the stores' offsets by partition: where a member begins while it commits to both."""
+    """Returns each partition's highest offset in these mappings, such as ZooKeeper's and the coordinator's."""
     offsets: dict[Partition, int] = {}
     for store in stores:
         for partition, offset in store.items():
@@ -125,7 +128,7 @@ class CommitFence(NamedTuple):
 
 
 class FencedCommits:
-    """Commits a member's offsets to the coordinator, with former owners fenced; not for two threads at once."""
+    """Commits one group's offsets to the coordinator, which refuses former owners; only for one thread at a time."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -140,7 +143,7 @@ class FencedCommits:
             self._fences[partition] = self._take(cluster, partition)
 
     def commit(self, cluster: Cluster, offsets: Mapping[Partition, int]) -> set[Partition]:
-        """Commits and waits until readers see it; returns partitions that were refused, as another member took them."""
+        """Commits offsets and waits until readers see them; returns the partitions that another member has taken."""
         refused = {one for one, offset in sorted(offsets.items()) if not self._commit(cluster, one, offset)}
         committed = [one for one in offsets if one not in refused]
         if committed:

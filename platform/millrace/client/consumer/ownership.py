@@ -49,19 +49,19 @@ NO_SESSION_ID = 0
 
 
 class LeaseDeadline(NamedTuple):
-    """A session of ZooKeeper, and the time in ns of `lease_clock_ns` until which it is sure to live."""
+    """A ZooKeeper session, and the time in ns (`lease_clock_ns`) until which it certainly exists."""
 
     session_id: int
     ends_ns: int
 
 
 def lease_clock_ns() -> int:
-    """Returns nanoseconds that pass in sleep too: CLOCK_BOOTTIME, or the monotonic clock where there is none."""
+    """Returns the lease's time in ns: CLOCK_BOOTTIME, which runs while the machine sleeps, or the monotonic clock."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Lease:
-    """Until when this member may believe that its session, and so what it owns, still exists; thread-safe."""
+    """How long this member may believe that its ZooKeeper session, and so what it owns, exists; thread-safe."""
 
     def __init__(self, clock_ns: Callable[[], int] = lease_clock_ns) -> None:
         self.clock_ns = clock_ns
@@ -69,18 +69,18 @@ class Lease:
         self._renewed = threading.Condition()
 
     def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:
-        """Extends the lease: ZooKeeper's leader confirmed the session by an answer to what was asked at `asked_ns`."""
+        """Extends the lease from `asked_ns`, when the request was sent that ZooKeeper's leader has now answered."""
         with self._renewed:
             self._deadline = LeaseDeadline(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
             self._renewed.notify_all()
 
     def holding_ns(self, session_id: int) -> int | None:
-        """Returns the current time in ns if the lease is this session's and still holds; else None."""
+        """Returns the time in ns (`lease_clock_ns`) if the lease is of this session and not over; else None."""
         now_ns, deadline = self.clock_ns(), self._deadline
         return now_ns if deadline.session_id == session_id and now_ns < deadline.ends_ns else None
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until the lease is renewed, or the time has passed."""
+        """Waits until the lease is renewed, or `timeout_s` has passed."""
         with self._renewed:
             self._renewed.wait(timeout_s)
 
@@ -93,7 +93,7 @@ Offsets = Mapping[Partition, int]
 
 
 class Kind(StrEnum):
-    """What a member reports that it did: a claim, a release, a hand-out or a commit."""
+    """The kind of thing that a member did with a partition: a claim, a release, a hand-out or a commit."""
 
     CLAIM = "claim"
     RELEASE = "release"
@@ -117,7 +117,7 @@ Observe = Callable[[OwnershipEvent], None]
 
 
 def ignore(_: OwnershipEvent) -> None:
-    """Does nothing with an event."""
+    """Does nothing: the `observe` function of a consumer that nobody observes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Ownership:
 
 
 class Owners:
-    """The partitions that one member owns. Thread-safe; every call may raise ZooKeeperError, and can be repeated."""
+    """The partitions that one member owns, by nodes in ZooKeeper. Thread-safe; every call may raise ZooKeeperError."""
 
     def __init__(self, session: ZooKeeperSession, group_id: str) -> None:
         self._session = session
@@ -140,12 +140,12 @@ class Owners:
         self._claims: dict[str, int] = {}  # by topic, the version of its parent when our tokens were last seen
 
     def owned(self) -> dict[Partition, Ownership]:
-        """Returns the partitions that this member owns, as far as it knows without asking ZooKeeper."""
+        """Returns the partitions that this member owns, without asking ZooKeeper; some may be lost already."""
         with self._lock:
             return dict(self._owned)
 
     def claim(self, partitions: Mapping[Partition, Thread]) -> Partition | None:
-        """Makes this member own all; returns None, or the first that another owns: those before it stay claimed."""
+        """Creates owner nodes; returns None, or the first partition that another owns: those before it stay claimed."""
         with self._lock:
             for topic, indexes in _by_topic(partitions).items():
                 self._session.ensure(paths.owners(self._group_id, topic))
@@ -157,11 +157,11 @@ class Owners:
             return None
 
     def commit(self, offsets: Offsets) -> set[Partition]:
-        """Stores offsets of owned partitions in ZooKeeper; forgets and returns partitions that this member has lost."""
+        """Stores owned partitions' offsets in ZooKeeper; returns the lost partitions, which are forgotten."""
         return self._each_topic(offsets, offsets, release=False)
 
     def release(self, partitions: Iterable[Partition]) -> None:
-        """Gives partitions up."""
+        """Deletes the owner nodes of partitions, so that other members can claim them."""
         with self._lock:
             ours = [one for one in partitions if one in self._owned]
             self._each_topic(ours, {}, release=True)
@@ -169,7 +169,7 @@ class Owners:
                 self._owned.pop(one, None)
 
     def check(self, partitions: Iterable[Partition]) -> set[Partition]:
-        """Asks ZooKeeper; forgets and returns the partitions that this member does not own any more."""
+        """Reads these partitions' owner nodes; returns the partitions that this member has lost, and forgets them."""
         return self._each_topic(partitions, {}, release=False)
 
     def forget(self) -> None:
@@ -179,7 +179,7 @@ class Owners:
             self._claims.clear()
 
     def is_free(self, partition: Partition) -> bool:
-        """Returns whether a partition has no owner; a watch tells when its owner's node changes."""
+        """Returns whether a partition has no owner node in ZooKeeper, and watches for changes of that node."""
         return self._session.nodes([self._owner(partition)], watch=True)[0] is None
 
     def _claim(self, threads: Mapping[Partition, Thread], topic: str) -> Partition | None:
@@ -200,7 +200,7 @@ class Owners:
         return None
 
     def _drop_own(self, path: str) -> bool:
-        """Returns whether a node is gone; deletes one of this session, left by a request whose answer was lost."""
+        """Returns whether the owner node is gone; deletes one that a lost request of this session has left."""
         node = self._session.nodes([path])[0]
         identity = self._session.client_id
         if node is None:
@@ -243,7 +243,7 @@ class Owners:
         ]
 
     def _verify(self, topic: str, partitions: list[Partition]) -> set[Partition]:
-        """Reads the owner nodes of a topic's partitions; forgets and returns those that this member no longer owns."""
+        """Reads a topic's owner nodes; returns the partitions that this member has lost, and forgets them."""
         others = [one for one in self._owned if one.topic == topic and one not in partitions]
         watched = [*partitions, *others]
         self._claims[topic], nodes = self._seen(topic, watched)

@@ -23,7 +23,7 @@ Held = Mapping[Partition, Thread]
 
 
 class Phase(Enum):
-    """The phase of a rebalance in which a member is."""
+    """The phase of a rebalance in which a group member is."""
 
     UNREGISTERED = "unregistered"
     READING = "reading"
@@ -37,34 +37,34 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Reports that the member's id is registered in the group, by a node of the current session."""
+    """An event: the member's id is registered in the group, by a node of the current session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Reports that members, brokers, topics, or the owner of a partition that is waited for have changed."""
+    """An event: members, brokers, topics, or the owner of a partition that is waited for have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The group was read; `mine` are the partitions that this member is to have."""
+    """An event: the group was read, and this member is to own the partitions `mine`."""
 
     mine: Held
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Reports that all partitions of a `Release` are released."""
+    """An event: all partitions of a `Release` action are released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Reports that this member owns all partitions of a `Claim`."""
+    """An event: this member owns all partitions of a `Claim` action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Reports that another member still owns `partition`; `taken` were claimed before it and stay claimed."""
+    """An event: another member still owns `partition`; `taken` were claimed before it and stay claimed."""
 
     partition: Partition
     taken: tuple[Partition, ...] = ()
@@ -72,17 +72,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Elapsed:
-    """Reports that the time of a `Wait` has passed."""
+    """An event: the time of a `Wait` action has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLost:
-    """Reports that the session has ended, so that the member's nodes in ZooKeeper are gone or soon will be."""
+    """An event: the session has ended, so that the member's nodes in ZooKeeper are gone or soon will be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The consumer shuts down."""
+    """An event: the consumer is to leave the group."""
 
 
 Event = Registered | Changed | Planned | Released | Claimed | Refused | Elapsed | SessionLost | Close
@@ -90,52 +90,52 @@ Event = Registered | Changed | Planned | Released | Claimed | Refused | Elapsed 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Register the member's id in the group, and watch the group's ids, the brokers and the topics."""
+    """An action: registers the member's id in the group, and watches the group's ids, the brokers and the topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadGroup:
-    """Read members, topics and brokers, with watches, and answer with `Planned`."""
+    """An action: reads members, topics and brokers, with watches; a `Planned` event follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop handing out, commit, delete the owner nodes, and answer with `Released`."""
+    """An action: stops handing out, commits and deletes the owner nodes; a `Released` event follows."""
 
     partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Create the owner nodes and answer with `Claimed` or `Refused`."""
+    """An action: creates the owner nodes of these partitions; a `Claimed` or `Refused` event follows."""
 
     partitions: Held
 
 
 @dataclass(frozen=True, slots=True)
 class Consume:
-    """Begin to hand out messages of these partitions, from their committed offsets on."""
+    """An action: begins to hand out messages of these partitions, from their committed offsets on."""
 
     partitions: Held
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Hand out and commit nothing more of these partitions, whose owner nodes are gone."""
+    """An action: hands out and commits nothing more of these partitions, whose owner nodes are gone."""
 
     partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Answer with `Elapsed` after `rebalance.backoff.ms`, or with `Changed` as soon as the partition has no owner."""
+    """An action: an `Elapsed` event follows after `rebalance.backoff.ms`, or `Changed` once the partition is free."""
 
     partition: Partition
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Report that this rebalance has failed."""
+    """An action: gives up this rebalance, since another member still owns `partition`."""
 
     partition: Partition
 
@@ -164,7 +164,10 @@ Step = tuple[Member, tuple[Action, ...]]
 
 
 def step(member: Member, event: Event) -> Step:  # noqa: C901, PLR0911 -- the table's rows
-    """Returns the next state, and what to do. An event that the phase does not expect changes nothing."""
+    """Returns the member's next state and the actions to carry out.
+
+    An event that is not expected in the member's phase changes nothing.
+    """
     match member.phase, event:
         case Phase.CLOSED, _:
             return member, ()

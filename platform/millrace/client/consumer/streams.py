@@ -65,18 +65,18 @@ class Feed:
         self.handed = self.done = self.committed = offset
 
     def begin_at(self, offset: int) -> None:
-        """Sets the position, at the beginning or because the log no longer has the offset; it is to be committed."""
+        """Sets the next offset, at the beginning or where the log lacks the former one; it is to be committed."""
         with self.lock:
             self.fetch_offset = self.handed = self.done = offset
             self.committed = None
 
     def stop(self) -> None:
-        """Has no more messages of this partition handed out."""
+        """Ends the partition's feed: no more of its messages are handed out."""
         with self.lock:
             self.is_active = False
 
     def to_commit(self, *, with_last: bool) -> int | None:
-        """Returns the offset to commit, or None if nothing is new; `with_last` includes the last message handed out."""
+        """Returns the offset to commit, None if not advanced; `with_last` includes the last handed-out message."""
         offset = self.handed if with_last else self.done
         if offset is None or (self.committed is not None and offset <= self.committed):
             return None
@@ -94,9 +94,8 @@ class Chunk(NamedTuple):
 class ConsumerStream:
     """An iterator of messages for one thread of the application. It ends when the consumer shuts down.
 
-    Raises ConsumerTimeoutError where nothing comes for `consumer.timeout.ms`; it can be read on after that. What a
-    fetch fails with for good (OffsetOutOfRangeError with `auto.offset.reset=error`, RecordError) is raised here as
-    well.
+    Raises ConsumerTimeoutError where nothing comes for `consumer.timeout.ms`; reading can go on after that. Errors of
+    fetches that don't pass (OffsetOutOfRangeError with `auto.offset.reset=error`, RecordError) are raised as well.
     """
 
     def __init__(
@@ -138,29 +137,29 @@ class ConsumerStream:
 
     @property
     def has_room(self) -> bool:
-        """Whether the queue takes another chunk."""
+        """Whether the stream's queue has room for the records of another fetch (a chunk)."""
         return len(self._chunks) < self._max_chunks
 
     def put(self, chunk: Chunk) -> None:
-        """Queues a chunk, whether there is room or not: fetchers check `has_room` before they ask a broker for more."""
+        """Queues the records of a fetch (a chunk) even without room: fetchers check `has_room` before they fetch."""
         with self._changed:
             self._chunks.append(chunk)
             self._changed.notify()
 
     def fail(self, error: Exception) -> None:
-        """Has the next read of the stream raise this error."""
+        """Makes the next read of the stream raise this error."""
         with self._changed:
             self._failure = error
             self._changed.notify()
 
     def drop(self, feeds: set[Feed]) -> None:
-        """Drops the queued chunks of partitions that this member gives up."""
+        """Drops the queued records of these partitions (feeds), which this member gives up."""
         with self._changed:
             self._chunks = deque(chunk for chunk in self._chunks if chunk.feed not in feeds)
         self._on_room()
 
     def close(self) -> None:
-        """Ends the iteration."""
+        """Ends the stream: its iteration stops."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -213,7 +212,7 @@ class ConsumerStream:
         return remaining_s
 
     def _hand_out(self, chunk: Chunk, record: Record | None, deadline_ns: int | None) -> Message | None:
-        """Returns the record as a message once the lease holds; None without one, or if its partition was given up."""
+        """Returns the record as a message, once the lease holds; None for no record, or one of a partition given up."""
         feed = chunk.feed
         while not self._is_closed:
             with feed.lock:

@@ -37,7 +37,7 @@ from millrace.records.record import Header
 
 
 class PartitionQueue:
-    """The batches of one partition: open, waiting, in flight or to be resent; changes under the accumulator's lock."""
+    """The batches of one partition: open, waiting, in flight or to be resent; the accumulator's lock guards them."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -59,7 +59,7 @@ class PartitionQueue:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no new batch may be sent, since others are to be sent again first, or the numbering restarts."""
+        """Whether no new batch may be sent: batches are to be sent again first, or a new producer epoch must begin."""
         return bool(self._returned) or (self._misses_sequence and bool(self.in_flight))
 
     @property
@@ -73,13 +73,13 @@ class PartitionQueue:
         return [*self.in_flight, *self._returned, *self.waiting, *still_open]
 
     def close_open(self) -> None:
-        """Closes the open batch, which is full or old enough."""
+        """Closes the open batch (it is full or old enough), so that it can be sent."""
         if self.open is not None:
             self.waiting.append(self.open)
             self.open = None
 
     def take(self, identity: Identity) -> Batch:
-        """Moves the next waiting batch, which must exist, into flight; numbers it unless `identity` is NOBODY."""
+        """Moves the next waiting batch into flight (there must be one); numbers it unless `identity` is NOBODY."""
         batch = self.waiting.popleft()
         self._taken += 1
         batch.order = batch.order or (self._taken,)
@@ -96,24 +96,24 @@ class PartitionQueue:
         return not self._returned and bool(self.in_flight) and self.in_flight[0] is batch
 
     def acknowledged(self, batch: Batch) -> None:
-        """Removes a batch that is in the log."""
+        """Removes an acknowledged batch from those in flight."""
         self.in_flight.remove(batch)
         self._settle()
 
     def returned(self, batch: Batch) -> None:
-        """Takes a batch out of those in flight, to be sent again before the waiting ones."""
+        """Takes a batch out of those in flight, to be sent again before the waiting batches."""
         self.in_flight.remove(batch)
         self._returned.append(batch)
         self._settle()
 
     def split(self, batch: Batch, parts: tuple[Batch, ...]) -> None:
-        """Puts the parts of a batch in flight in its place, to be sent again under its sequence numbers."""
+        """Replaces a batch in flight by the parts it was split into, to be sent again with its sequence numbers."""
         self.in_flight.remove(batch)
         self._returned += parts
         self._settle()
 
     def given_up(self, batch: Batch) -> None:
-        """Removes a batch that will not be sent any more; if it was numbered, its sequence numbers are missing then."""
+        """Removes a batch that is not sent any more; if it had sequence numbers, the broker lacks them from now on."""
         for place in (self.in_flight, self.waiting, self._returned):
             if batch in place:
                 place.remove(batch)
@@ -124,9 +124,9 @@ class PartitionQueue:
         self._settle()
 
     def renumber(self) -> list[Batch]:
-        """Drops the waiting batches' sequence numbers, once `needs_epoch`; removes and returns those that keep theirs.
+        """Drops the waiting batches' sequence numbers, for a new epoch; removes and returns those that must keep them.
 
-        Those may be in the log already: under another number a broker would append them twice.
+        The returned batches may be in the log already: under other numbers a broker would append them twice.
         """
         lost = [batch for batch in self.waiting if batch.may_be_appended]
         self.waiting = deque(batch for batch in self.waiting if not batch.may_be_appended)
@@ -136,7 +136,7 @@ class PartitionQueue:
         return lost
 
     def miss_sequence(self) -> None:
-        """Notes that the broker lacks sequence numbers before those in flight, so that a new epoch is needed."""
+        """Marks that the broker lacks sequence numbers before those in flight, so that a new epoch is needed."""
         self._misses_sequence = True
 
     def _settle(self) -> None:
@@ -191,7 +191,7 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Adds a record to its partition's batch; raises ProducerClosedError or, after a wait, QueueFullError."""
+        """Adds a record to its partition's batch; raises ProducerClosedError, or QueueFullError for lack of room."""
         size_bytes = RECORD_OVERHEAD_BYTES
         if value is not None:
             size_bytes += len(value)
@@ -225,7 +225,7 @@ class Accumulator:
         return Delivery(batch, index)
 
     def refuse(self, error: MillraceError) -> None:
-        """Has `append` raise this error from now on, also in threads that wait in it for room."""
+        """Makes `append` raise this error from now on, also in threads that wait in it for room."""
         with self.lock:
             self.refusal = error
             self.changed.notify_all()
@@ -239,7 +239,7 @@ class Accumulator:
         self.changed.notify_all()
 
     def flush(self, timeout_s: float | None) -> None:
-        """Waits until all records have their reports; raises DeliveryTimeoutError, which says how many have none."""
+        """Waits until all records are reported on; raises DeliveryTimeoutError, which says how many are not."""
         deadline = None if timeout_s is None else self._now_s() + timeout_s
         with self.lock:
             self.hurried += 1
@@ -257,7 +257,7 @@ class Accumulator:
                 self.hurried -= 1
 
     def abandon(self) -> None:
-        """Makes new locks in a forked child: threads that only the parent has may have held the old ones for ever."""
+        """Makes new locks in a forked child, since threads that only the parent has may hold the old ones for ever."""
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.refusal = ProducerClosedError("the producer was made before a fork, by the parent: make one after it")

@@ -88,16 +88,16 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """The number of records."""
+        """The number of the batch's records."""
         return self.record_count or len(self.records)
 
     @property
     def is_released(self) -> bool:
-        """Whether all records have their reports and all callbacks have been called, of a split batch its parts'."""
+        """Whether all callbacks of the batch, or of the parts into which it was split, have been called."""
         return self._is_released if self.parts is None else all(part.is_released for part in self.parts)
 
     def release(self) -> None:
-        """Marks the batch as done, with its callbacks called."""
+        """Marks the batch as released: all of its callbacks have been called."""
         self._is_released = True
 
     def find(self, index: int) -> tuple[Batch, int]:
@@ -115,7 +115,7 @@ class Batch:
         return self.base_timestamp_ms + (self._timestamp_deltas[index] if self._timestamp_deltas else 0)
 
     def encode(self, codec: Codec) -> bytes:
-        """Returns the batch as bytes for the wire, with its identity and sequence; records are encoded only once."""
+        """Returns the batch's bytes, with its identity and sequence; its records are encoded only the first time."""
         if not self.record_count:
             self._encode_records(codec)
         header = new_header(0, self.record_count - 1, attributes=codec)
@@ -147,7 +147,7 @@ class Batch:
         return self._done.wait(timeout_s)
 
     def finish(self, error: MillraceError | None = None, base_offset: int = -1, log_append_time_ms: int = -1) -> None:
-        """Stores the outcome of the batch and wakes the threads that wait for it; the sender calls the callbacks."""
+        """Stores the batch's error or base offset, and wakes the threads that wait; the sender calls the callbacks."""
         if not self.record_count:
             self.record_count = len(self.records)
         self.error, self.base_offset, self.log_append_time_ms = error, base_offset, log_append_time_ms
@@ -213,12 +213,12 @@ def size_bytes_of(key: bytes | None, value: bytes | None, headers: tuple[Header,
 
 
 def headers_size_bytes(headers: tuple[Header, ...]) -> int:
-    """Returns how many bytes of `size_bytes_of` are a record's headers."""
+    """Returns for how many bytes a record's headers count in `size_bytes_of`."""
     return sum(RECORD_OVERHEAD_BYTES + 4 * len(name) + len(value or b"") for name, value in headers)
 
 
 def write_records(records: list[PlacedRecord]) -> bytes:
-    """Returns the bytes of a batch's records: by the compiled kernel where there is one."""
+    """Returns the encoded records of a batch; uses the record kernel (C code) if it is compiled."""
     if native is not None:
         return native.write_records(records)
     return encode_bodies_plainly(
@@ -254,7 +254,7 @@ OnDelivery = Callable[[DeliveryReport], None]
 
 
 class Delivery:
-    """What `send` returns: a handle by which any thread waits for the record's report."""
+    """A handle on one record, returned by `send`, by which any thread waits for the record's report."""
 
     __slots__ = ("_batch", "_index")
 
@@ -285,7 +285,7 @@ class Delivery:
                 return report_of(batch, index)
 
     def result(self, timeout_s: float | None = None) -> DeliveryReport:
-        """Returns the report of a record that is in the log; else raises its error."""
+        """Returns the report of a record that was appended; raises the record's error if it was not."""
         report = self.report(timeout_s)
         if report.error is not None:
             raise report.error
@@ -293,7 +293,7 @@ class Delivery:
 
 
 class HandedOver(Delivery):
-    """What `send` returns where the application has an event handler, which alone learns what becomes of the record."""
+    """The handle that `send` returns for a record that the application's event handler gets; it never has a report."""
 
     __slots__ = ()
 
@@ -303,11 +303,11 @@ class HandedOver(Delivery):
         super().__init__(batch, 0)
 
     def done(self) -> bool:
-        """Returns False always, as only the event handler knows."""
+        """Returns False always, as only the application's event handler knows."""
         return False
 
     def report(self, timeout_s: float | None = None) -> DeliveryReport:  # noqa: ARG002
-        """Raises ClientError always, as only the event handler gets a report."""
+        """Raises ClientError always, as only the application's event handler knows what became of the record."""
         raise ClientError("the producer's handlers hear of the record; there is no report of it")
 
 

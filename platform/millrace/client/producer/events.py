@@ -32,9 +32,9 @@ class EventHandler(Protocol):
     """An application's own handler of the batches of an async producer, in place of delivery to brokers."""
 
     def handle(self, events: Records) -> None:
-        """Handles a batch of records; always called by the same thread.
+        """Handles the next batch of records; always called by the same thread.
 
-        An exception from here is logged and given to `CallbackHandler.on_failure`.
+        An exception raised here is logged and given to `CallbackHandler.on_failure`.
         """
 
 
@@ -42,18 +42,18 @@ class CallbackHandler:
     """Hooks into the async producer's queue, each of which does nothing here: derive and override what you need."""
 
     def before_enqueue(self, event: ProducerRecord) -> ProducerRecord | None:
-        """Returns the record to be queued in place of this one, or None to drop it; called by the thread that sends."""
+        """Returns the record to queue instead of this one, or None to drop it; called by the thread that sends."""
         return event
 
     def after_enqueue(self, event: ProducerRecord, added: bool) -> None:
-        """Gets to know whether the queue had room for the record; called by the thread that sends."""
+        """Tells the application whether the queue had room for a record (`added`); called by the thread that sends."""
 
     def after_dequeuing_existing_data(self, event: ProducerRecord | None) -> Records:
-        """Returns the records that go into the batch for a queued one, or for None, once `queue.time` has passed."""
+        """Returns the records to put into a batch for a queued one; called with None once the batch is complete."""
         return () if event is None else (event,)
 
     def before_sending_data(self, events: Records) -> Records:
-        """Returns the records that the event handler is to get in place of these."""
+        """Returns the records that the event handler gets instead of `events`, the next batch."""
         return events
 
     def last_batch_before_close(self) -> Records:
@@ -61,14 +61,14 @@ class CallbackHandler:
         return ()
 
     def on_failure(self, events: Records, error: Exception) -> None:
-        """Gets records that no broker accepted, or for which the event handler raised `error`."""
+        """Takes records that no broker accepted, or for which the event handler raised `error`."""
 
     def close(self) -> None:
-        """Ends the hooks' work: the producer is closed, and no other hook is called after this."""
+        """Ends the hooks' work: the producer has closed, and calls no hook after this."""
 
 
 class EventQueue:
-    """A queue of at most `queue.size` records, whose thread hands batches over until `close`."""
+    """A queue of at most `queue.size` records; its thread passes them in batches to an event handler until `close`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class EventQueue:
         self._callbacks.after_enqueue(wanted, True)
 
     def flush(self, timeout_s: float | None) -> None:
-        """Waits until all that is queued has been handled; raises DeliveryTimeoutError where it is not in time."""
+        """Waits until all queued records have been handled; raises DeliveryTimeoutError after `timeout_s`."""
         with self._changed:
             self._hurried += 1
             self._changed.notify_all()
@@ -117,7 +117,10 @@ class EventQueue:
             raise DeliveryTimeoutError(f"{len(self._events) + self._handling} records are not handled yet")
 
     def close(self, timeout_s: float | None) -> None:
-        """Handles what is queued, then the last batch, and ends the thread."""
+        """Has the event handler take the queued records and `last_batch_before_close`, then ends the thread.
+
+        Raises DeliveryTimeoutError, which says how many are not handled, once `timeout_s` has passed.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -148,7 +151,7 @@ class EventQueue:
         self._guarded(self._callbacks.close)
 
     def _gather(self) -> bool:
-        """Waits until a batch is full or `queue.time` old and gives it to the handler; returns False after the last."""
+        """Waits for a batch, full or `queue.time` old, and has it handled; returns False after the last one."""
         batch: list[ProducerRecord] = []
         deadline_s: float | None = None
         while len(batch) < self._settings.batch_size:
@@ -188,7 +191,7 @@ class EventQueue:
             self._guarded(partial(self._callbacks.on_failure, batch, error))
 
     def _guarded(self, call: Callable[[], Records | None]) -> Records | None:
-        """Returns what a hook of the application returns; None where it raises: this logs the error and goes on."""
+        """Returns what a hook of the application returns; logs an error that the hook raises, and returns None."""
         try:
             return call()
         except Exception:
@@ -197,7 +200,7 @@ class EventQueue:
 
 
 class DeliveringHandler:
-    """The default event handler, which sends records to brokers; records not accepted go to `on_failure`."""
+    """The default event handler, which sends records to brokers; `on_failure` gets the ones not accepted."""
 
     def __init__(self, deliver: Callable[[ProducerRecord, Callable[[DeliveryReport], None]], object]) -> None:
         self._deliver = deliver

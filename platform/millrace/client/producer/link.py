@@ -68,21 +68,21 @@ class PlainChannel:
         self.receive_waits_for = selectors.EVENT_READ
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Sends all parts in one system call, as far as the socket takes them."""
+        """Sends the parts in one system call; returns the number of bytes that the socket took."""
         try:
             return self._socket.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
             return 0
 
     def receive(self) -> bytes | None:
-        """Returns what the socket has received."""
+        """Returns received bytes, b"" at the end of the stream; None where the socket has none now."""
         try:
             return self._socket.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
             return None
 
     def waits(self, *, has_unsent: bool) -> int:
-        """Returns reading, and writing while something is unsent."""
+        """Returns EVENT_READ, with EVENT_WRITE as well while bytes are to be sent."""
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_unsent else 0)
 
 
@@ -101,7 +101,7 @@ class TlsChannel:
         self.receive_waits_for = selectors.EVENT_READ
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Sends the first part."""
+        """Sends the first part, whole or not at all; returns the number of bytes sent."""
         self._send_waits_for = selectors.EVENT_WRITE
         try:
             return self._socket.send(parts[0])
@@ -112,7 +112,7 @@ class TlsChannel:
             return 0
 
     def receive(self) -> bytes | None:
-        """Returns the bytes of one TLS record at most."""
+        """Returns the bytes of one TLS record at most, b"" at the end of the stream; None where there are none now."""
         self.receive_waits_for = selectors.EVENT_READ
         try:
             return self._socket.recv(RECEIVE_BYTES)
@@ -123,7 +123,7 @@ class TlsChannel:
             return None
 
     def waits(self, *, has_unsent: bool) -> int:
-        """Returns the events that TLS needs to receive and, with `has_unsent`, to send; either may need both."""
+        """Returns the selector events to wait for; TLS may have to write in order to read, and vice versa."""
         return self.receive_waits_for | (self._send_waits_for if has_unsent else 0)
 
 
@@ -131,7 +131,7 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 
 
 class ErrorAction(Enum):
-    """What the producer does with a batch after the response to it."""
+    """The producer's reaction to a batch's error code (or success) in a response."""
 
     DONE = auto()
     AGAIN = auto()  # surely not appended
@@ -142,7 +142,7 @@ class ErrorAction(Enum):
 
 
 def action_for(code: int) -> ErrorAction:
-    """Returns what to do with a batch after this error code in the response to a Produce request."""
+    """Returns what to do with a batch that the response to a Produce request has this error code for."""
     match code:
         case ErrorCode.NONE | ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return ErrorAction.DONE
@@ -172,7 +172,7 @@ SEND_PARTS = 64
 
 
 class Produced(NamedTuple):
-    """One partition's part of a Produce response."""
+    """One partition's result in a Produce response."""
 
     topic: str
     partition: int
@@ -183,7 +183,7 @@ class Produced(NamedTuple):
 
 
 class Waiting(NamedTuple, Generic[Context]):
-    """A request that has no answer yet."""
+    """A Produce request whose response has not come yet."""
 
     correlation_id: int
     deadline_s: float
@@ -220,7 +220,7 @@ class Link(Generic[Context]):
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether bytes wait for room in the channel."""
+        """Whether queued bytes are still to be written to the channel."""
         return bool(self._unwritten)
 
     @property
@@ -233,7 +233,7 @@ class Link(Generic[Context]):
         return self._ends_at_s is not None and now_s >= self._ends_at_s
 
     def check_codec(self, codec: Codec) -> None:
-        """Raises UnsupportedCodecError for a codec that this broker is too old for."""
+        """Raises UnsupportedCodecError for a codec that this broker does not support, as it is too old."""
         if codec is Codec.ZSTD and self.produce_version < FIRST_PRODUCE_WITH_ZSTD:
             raise UnsupportedCodecError(f"the broker at {self.address} does not take zstd")
 
@@ -241,7 +241,7 @@ class Link(Generic[Context]):
         self, batches: Sequence[tuple[str, int, bytes]], *, acks: int, timeout_ms: int, deadline_s: float,
         context: Context,
     ) -> None:  # fmt: skip
-        """Sends a Produce request of (topic, partition, batch), one per partition; with acks=0 no answer is awaited."""
+        """Sends a Produce request of (topic, partition, batch), one for each partition; acks=0 has no response."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(ApiKey.PRODUCE, self.produce_version, self._correlation_id, self._client_id)
         parts = [header, encode_produce_head(acks, timeout_ms, batches), *encode_topics(batches)]
@@ -271,7 +271,7 @@ class Link(Generic[Context]):
                 unwritten[0] = unwritten[0][sent:]
 
     def advance(self, events: int) -> list[tuple[Context, list[Produced]]]:
-        """Writes and reads after the selector's events; returns (context, partitions) of each response received."""
+        """Writes and reads after these selector events; returns each response received as (context, its partitions)."""
         if self._unwritten:
             self.write()
         return self._read() if events & self._channel.receive_waits_for else []
@@ -340,7 +340,10 @@ def encode_produce_head(acks: int, timeout_ms: int, batches: Sequence[tuple[str,
 
 
 def encode_topics(batches: Sequence[tuple[str, int, bytes]]) -> list[bytes]:
-    """Returns topics [name, partitions [index, records]] of Produce 3 to 8, the records as separate parts."""
+    """Returns the rest of a Produce request of v3 to v8 as parts: topics [name, partitions [index, records]].
+
+    Each batch is a part of its own, which is not copied.
+    """
     by_topic: dict[str, list[tuple[int, bytes]]] = {}
     for topic, partition, batch in batches:
         by_topic.setdefault(topic, []).append((partition, batch))

@@ -43,40 +43,40 @@ def murmur2(data: bytes) -> int:
 
 
 class Encoder(Protocol):
-    """Makes the bytes of a value or a key."""
+    """A plug-in that encodes an application's values or keys as bytes."""
 
     def encode(self, data: Any) -> bytes:
-        """Returns the bytes; any error it raises comes out of `send`."""
+        """Returns a value or key as bytes; `send` raises the exception that is raised here."""
 
 
 class BytesEncoder:
-    """Bytes as they are: the default."""
+    """The default encoder, which takes bytes and leaves them as they are."""
 
     def encode(self, data: Any) -> bytes:
-        """Returns the same bytes; raises InvalidRecordError for anything else."""
+        """Returns the bytes as they are; raises InvalidRecordError for anything but bytes."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidRecordError(f"{type(data).__name__} is not bytes: configure an encoder for it")
         return bytes(data)
 
 
 class StringEncoder:
-    """Text in UTF-8, or in another encoding."""
+    """Encodes text in UTF-8, or in another encoding."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._encoding = encoding
 
     def encode(self, data: Any) -> bytes:
-        """Returns the text's bytes; raises InvalidRecordError for anything else."""
+        """Returns the text as bytes; raises InvalidRecordError for anything but text."""
         if not isinstance(data, str):
             raise InvalidRecordError(f"{type(data).__name__} is not text")
         return data.encode(self._encoding)
 
 
 class JsonEncoder:
-    """Compact JSON in UTF-8."""
+    """Encodes a value as compact JSON in UTF-8."""
 
     def encode(self, data: Any) -> bytes:
-        """Returns the document; raises InvalidRecordError for what JSON has no form for."""
+        """Returns the value as JSON; raises InvalidRecordError for a value that JSON can't represent."""
         try:
             return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
@@ -84,20 +84,20 @@ class JsonEncoder:
 
 
 class Partitioner(Protocol):
-    """Chooses among `num_partitions`; the key is the application's own, before it is encoded, or None."""
+    """A plug-in that chooses a partition; it gets the application's key, not encoded, or None."""
 
     def partition(self, key: Any, num_partitions: int) -> int:
-        """Returns a number from 0 on, below `num_partitions`."""
+        """Returns the partition, from 0 to `num_partitions` - 1, for a record with this key."""
 
 
 class StickyPartitioner:
-    """The default: by murmur2 of the encoded key; records without a key go to one random partition for a batch."""
+    """The default partitioner: murmur2 of the encoded key, or without keys one random partition for a whole batch."""
 
     def __init__(self) -> None:
         self._current: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, num_partitions: int) -> int:
-        """Returns the partition for a record of a topic."""
+        """Returns the partition for a record of a topic with this encoded key, which may be None."""
         if key is not None:
             return partition_for_key(key, num_partitions)
         current = self._current.get(topic)
@@ -106,15 +106,15 @@ class StickyPartitioner:
         return current
 
     def batch_is_full(self, topic: str) -> None:
-        """Sends the topic's records without a key to another partition from now on."""
+        """Makes `choose` pick another partition for the topic's next records without a key."""
         self._current.pop(topic, None)
 
 
 class RandomPartitioner:
-    """Chooses by murmur2 of the key, which is bytes or text; at random for each record without a key."""
+    """A partitioner that uses murmur2 of the key (bytes or text); without a key, a random partition for each record."""
 
     def partition(self, key: Any, num_partitions: int) -> int:
-        """Returns the partition for a record."""
+        """Returns the partition for a record with this key, a random one if the key is None."""
         if key is None:
             return random.randrange(num_partitions)  # noqa: S311 -- spreads, hides nothing
         return partition_for_key(key.encode() if isinstance(key, str) else bytes(key), num_partitions)

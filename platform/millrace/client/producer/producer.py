@@ -29,7 +29,7 @@ MAX_OPEN_PRODUCERS = 1_000  # each has a thread and sockets
 
 
 class TooManyProducersError(ClientError):
-    """A process makes producers and does not close them."""
+    """This process has a thousand open producers, most likely because it does not close them."""
 
 
 class Producer:
@@ -38,12 +38,11 @@ class Producer:
         with Producer(broker_list="127.0.0.1:9092", producer_type="async") as producer:
             delivery = producer.send("events", b"hello", key=b"you")
 
-    Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both. `clock` is
-    the machine's unless given, and `security` that of the properties. Raises InvalidConfigError for one that is unknown
-    or does not fit; raises ZooKeeperError or BrokerUnreachableError; raises TooManyProducersError where a thousand are
-    open in this process.
+    Properties are given as a mapping under their documented names, as keywords with `_` for `.`, or both. Raises
+    InvalidConfigError for an unknown or invalid property; raises ZooKeeperError or BrokerUnreachableError; raises
+    TooManyProducersError where this process has a thousand open ones.
 
-    In a forked process the producers of the parent raise ProducerClosedError: it needs its own.
+    After a fork the child needs producers of its own: the parent's raise ProducerClosedError there.
     """
 
     def __init__(
@@ -129,11 +128,11 @@ class Producer:
     ) -> Delivery | list[Delivery]:
         """Sends a value to a topic, or a record, or many records.
 
-        With `producer.type=sync` all are acknowledged on return, or the first error raised. `on_delivery` gets each
-        report in a thread of the producer's, which should not wait there.
+        With `producer.type=sync` it returns once all are acknowledged, or raises the first error. `on_delivery` is
+        called with each report by a thread of the producer, which it should not block.
 
-        Raises QueueFullError as `queue.enqueue.timeout.ms` says, InvalidRecordError for what the encoder does not take,
-        UnknownTopicError, ProducerClosedError.
+        Raises QueueFullError if no room comes within `queue.enqueue.timeout.ms`, InvalidRecordError for a value or key
+        that the encoder refuses, UnknownTopicError, ProducerClosedError.
         """
         if type(what) is str:
             delivery = self._accept(what, value, key, partition, timestamp_ms, headers, on_delivery)
@@ -150,7 +149,7 @@ class Producer:
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Waits until all that was sent before has its report; raises DeliveryTimeoutError where it has not in time."""
+        """Waits until all records sent before have their reports; raises DeliveryTimeoutError after the timeout."""
         deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
         if self._events is not None:
             self._events.flush(timeout_s)
@@ -159,7 +158,7 @@ class Producer:
     def close(self, timeout_s: float | None = None) -> None:
         """Delivers what was sent, for up to `close.timeout.ms`, and ends; does nothing if it is closed.
 
-        DeliveryTimeoutError says how many records were not acknowledged; their reports say so too.
+        Raises DeliveryTimeoutError, which says how many records were not acknowledged; their reports have it, too.
         """
         with self._closing:
             if self._is_closed:
@@ -176,7 +175,7 @@ class Producer:
                 self._watch.close()
 
     def partitions(self, topic: str) -> int:
-        """Returns how many partitions a topic has; it is created if the cluster is set up to."""
+        """Returns how many partitions a topic has; a missing topic is created if the cluster does that."""
         return self._routes.partition_count(topic)
 
     def _hand_over(  # noqa: PLR0917 -- called as `_deliver` is
@@ -258,7 +257,7 @@ class Producer:
             self._sender.refresh()
 
     def _forked(self) -> None:
-        """Closes the producer in a forked child, where its threads are not, and where locks may stay held for ever."""
+        """Closes the producer in a forked child, where its threads do not exist and its locks may stay held."""
         self._is_closed = True
         self._accept = self._refuse
         self._sender.abandon()
@@ -277,7 +276,7 @@ def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
 
 
 def checked_timestamp(timestamp_ms: SupportsIndex) -> int:
-    """Returns the time as a whole number; raises InvalidRecordError for one that a record can't have."""
+    """Returns a timestamp as an int; raises InvalidRecordError unless it is an integer from 0 to 2⁶³ - 1."""
     try:
         whole = operator.index(timestamp_ms)
     except TypeError:

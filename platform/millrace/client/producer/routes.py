@@ -77,7 +77,7 @@ class BrokerWatch:
         return self._bootstrap
 
     def close(self) -> None:
-        """Ends the session."""
+        """Ends the session with ZooKeeper."""
         self._session.close()
 
     def _changed(self, _: frozenset[str] | None) -> None:
@@ -86,7 +86,7 @@ class BrokerWatch:
             self._on_change(self._bootstrap)
 
     def _read(self) -> str:
-        """Reads, and watches, brokers, topics and assignments; returns the brokers' addresses."""
+        """Returns `HOST:PORT,…` of the live brokers; sets watches on brokers, topics and their assignments."""
         brokers = read_brokers(self._session, watch=True, security_protocol=self._protocol.name)
         topics = self._session.children(paths.TOPICS, watch=True)
         self._session.get_many([paths.topic(name) for name in topics], watch=True)
@@ -134,7 +134,7 @@ class Routes:
             sleep(METADATA_PAUSE_S)
 
     def leader(self, topic: str, partition: int) -> Address | None:
-        """Returns where a partition's leader listens, as far as is known."""
+        """Returns the address of a partition's leader by the last metadata; None where it named none."""
         return self._leaders.get((topic, partition))
 
     def is_due(self, now_s: float) -> bool:
@@ -142,18 +142,18 @@ class Routes:
         return now_s - self._asked_s > self._settings.topic_metadata_refresh_interval_ms / 1000
 
     def refresh(self, topics: tuple[str, ...]) -> None:
-        """Asks a broker for metadata of these known topics; a topic for which it answers an error keeps its old one."""
+        """Asks a broker for these topics' metadata; a topic with an error in the response keeps its old leaders."""
         with self.lock:
             self._learn(self.cluster.metadata(topics), topics, must_be_there=False)
 
     def use_brokers(self, bootstrap: str) -> None:
-        """Asks other brokers from now on."""
+        """Asks the brokers at these addresses for metadata from now on, in place of the former ones."""
         with self.lock:
             self.cluster.close()
             self.cluster = self._cluster_of(bootstrap)
 
     def close(self) -> None:
-        """Closes the connections that metadata is asked for on."""
+        """Closes the connections by which it asks for metadata."""
         with self.lock:
             self.cluster.close()
 
@@ -194,7 +194,7 @@ class Routes:
 
 
 def check_partition(topic: str, partition: SupportsIndex, count: int) -> int:
-    """Returns the partition as a whole number; raises InvalidConfigError where the topic does not have it."""
+    """Returns `partition` as an int; raises InvalidConfigError where the topic does not have that partition."""
     try:
         index = operator.index(partition)
     except TypeError:

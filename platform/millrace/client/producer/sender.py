@@ -92,13 +92,13 @@ class Sender:
             return  # full, so that it wakes anyway; or closed, at its end
 
     def refresh(self) -> None:
-        """Has the thread ask for metadata now and a few times later, as brokers may learn of a change late."""
+        """Makes the thread ask for metadata now and a few times later, as brokers may learn of a change late."""
         with self.accumulator.lock:
             self._look_at_s, self._look_pause_s = 0.0, FIRST_LOOK_PAUSE_S
         self.wake()
 
     def stop(self) -> None:
-        """Ends the thread; what is not acknowledged yet gets its report, with ProducerClosedError."""
+        """Ends the thread; records that are not acknowledged yet get reports with ProducerClosedError."""
         self._is_stopping = True
         self._is_woken = False
         self.wake()
@@ -156,7 +156,7 @@ class Sender:
                 self._lose(link, AnswerLostError(f"the broker at {link.address} did not answer in {waited_ms} ms"))
 
     def _ready(self, now_s: float) -> tuple[dict[Address, list[PartitionQueue]], float]:
-        """Returns by leader the partitions that have a batch to send, and the monotonic time at which to look again."""
+        """Returns the partitions with a batch to send, by leader, and the monotonic time (s) at which to look again."""
         ready: dict[Address, list[PartitionQueue]] = {}
         failed: list[tuple[Batch, MillraceError]] = []
         wake_at_s = now_s + IDLE_S
@@ -183,7 +183,7 @@ class Sender:
         return ready, wake_at_s if not self._stale else min(wake_at_s, max(self._refresh_at_s, now_s))
 
     def _prepare(self, queue: PartitionQueue, now_s: float) -> list[tuple[Batch, MillraceError]]:
-        """Closes a partition's open batch if due, begins an epoch if needed; returns batches to give up, with why."""
+        """Closes a partition's due batch and begins a needed epoch; returns batches to give up, each with its error."""
         if queue.open is not None and (self.accumulator.hurried or queue.open.ready_s <= now_s):
             queue.close_open()
         failed = self._expired(queue, now_s)
@@ -309,7 +309,7 @@ class Sender:
     def _out_of_line(self, queue: PartitionQueue, batch: Batch, error: MillraceError, *, forget: bool) -> None:
         """Handles a refused sequence number: sends the batch again, under a new epoch if it is the partition's first.
 
-        A first batch that may have been appended is given up instead. `forget` drops the producer id, too.
+        A first batch that may have been appended is given up instead. With `forget` the producer id is given up, too.
         """
         if queue.is_first(batch):
             if batch.may_be_appended:

@@ -68,12 +68,12 @@ class ProducerProperties:
 
     @property
     def codec(self) -> Codec:
-        """The codec of batches."""
+        """The compression codec of batches."""
         return CODECS[self.compression_codec]
 
     @property
     def required_acks(self) -> int:
-        """Acknowledgements as the protocol numbers them: -1 all in-sync replicas, 1 the leader, 0 none."""
+        """The protocol's number of acknowledgements: -1 all in-sync replicas, 1 the leader, 0 none."""
         return ACKS[self.acks]
 
     @property
@@ -84,7 +84,7 @@ class ProducerProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ProducerProperties):
-    """The producer's own properties, and the security of connections from `security.protocol`, `ssl.*`, `sasl.*`."""
+    """The producer's own properties, and the security of its connections (`security.protocol`, `ssl.*`, `sasl.*`)."""
 
     security: ClientSecurity = ClientSecurity.PLAINTEXT
 
@@ -97,7 +97,7 @@ def parse_settings(
 ) -> tuple[ProducerSettings, dict[str, Any]]:
     """Returns the settings, and the instances of plug-ins (encoders, partitioner, handlers) by property.
 
-    Raises InvalidConfigError, which names what is unknown, contradictory or bad.
+    Raises InvalidConfigError, which names an unknown, contradictory or invalid property.
 
     The properties by which ZooKeeper is secured are left to `parse_zookeeper_security`.
     """
@@ -113,7 +113,7 @@ def parse_settings(
 
 
 def parse_zookeeper_security(properties: Mapping[str, Any], keywords: Mapping[str, Any]) -> ZooKeeperSecurity:
-    """Returns how the session with ZooKeeper is secured. Raises InvalidConfigError."""
+    """Returns how these properties secure the session with ZooKeeper; raises InvalidConfigError for wrong ones."""
     securing, _ = split_security(_given(properties, keywords))
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in securing.items()}
     return ZooKeeperSecurity.from_properties(texts)
@@ -138,7 +138,7 @@ def _check(settings: ProducerSettings, given: Mapping[str, object]) -> None:
 
 
 def _plugin(name: str, value: object) -> Any:
-    """Returns `value` or, for a class or its dotted name, an instance; raises InvalidConfigError for no such class."""
+    """Returns `value`, or an instance if it is a class or a class's dotted name; raises InvalidConfigError."""
     if isinstance(value, str):
         module, _, attribute = value.replace(":", ".").rpartition(".")
         try:

@@ -46,7 +46,7 @@ class ClientMechanism(Protocol):
 
 
 def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:
-    """Returns a new client mechanism, by `sasl.mechanism` and `sasl.jaas.config`.
+    """Returns the client's side of a new SASL authentication, by `sasl.mechanism` and `sasl.jaas.config`.
 
     Raises InvalidConfigError, which names a missing or wrong property. OAUTHBEARER may block while it asks the token
     endpoint; raises SaslAuthenticationError if that gives no token.
@@ -56,7 +56,7 @@ def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:
 
 
 def check_login(properties: Mapping[str, str]) -> None:
-    """Raises InvalidConfigError where `client_mechanism` would, and requests no token."""
+    """Raises InvalidConfigError for properties that `client_mechanism` would refuse; requests no token."""
     name, login = _login(properties)
     if name == OAUTHBEARER:
         _token_supply(login, properties)

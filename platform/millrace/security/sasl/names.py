@@ -30,14 +30,14 @@ class ServerMechanism(Protocol):
 
     @property
     def authenticated(self) -> Authenticated | None:
-        """The user, once the authentication has succeeded; else None."""
+        """The authenticated user; None before the authentication has succeeded."""
 
     def respond(self, response: bytes) -> bytes:
-        """Returns the answer to a client's message; raises SaslAuthenticationError where the authentication fails."""
+        """Returns the message that answers a client's; raises SaslAuthenticationError if the authentication fails."""
 
 
 def invalid_credentials(mechanism: str) -> SaslAuthenticationError:
-    """Returns the error of a failed authentication; it is the same for any cause, so as to tell an attacker nothing."""
+    """Returns the error for a failed authentication, the same for each cause, so as to tell an attacker nothing."""
     return SaslAuthenticationError(
         f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
     )

@@ -93,7 +93,7 @@ class TokenSource:
         self._renewed_at_s = clock.monotonic_s()
 
     def token(self) -> str:
-        """Returns a valid token, requested or cached; raises SaslAuthenticationError if there is none."""
+        """Returns a valid token, cached or newly requested; raises SaslAuthenticationError if there is none."""
         with self._lock:
             if self._clock.monotonic_s() >= self._renewed_at_s:
                 self._renew()
@@ -117,12 +117,12 @@ class TokenSource:
 
 @lru_cache(maxsize=MAX_SOURCES)
 def token_source(endpoint: TokenEndpoint) -> TokenSource:
-    """Returns the source of an endpoint's tokens that the whole process shares."""
+    """Returns the token source of an endpoint, one for the whole process."""
     return TokenSource(lambda: fetch_token(endpoint), SystemClock())
 
 
 class _TryAgainError(SaslAuthenticationError):
-    """The endpoint could not be reached, or could not answer now."""
+    """A failure to get a token that may pass: the endpoint could not be reached, or could not answer now."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -166,7 +166,7 @@ class _Connecting(HTTPHandler, HTTPSHandler):
 
 
 def fetch_token(endpoint: TokenEndpoint) -> Token:
-    """Returns a new token; repeats failed requests, then raises SaslAuthenticationError with the endpoint's answer."""
+    """Returns a new token; raises SaslAuthenticationError with the endpoint's answer once repeated requests fail."""
     for attempt in Retrying(
         retry=retry_if_exception_type(_TryAgainError),
         wait=wait_exponential(endpoint.retry_s),
@@ -222,7 +222,7 @@ MAX_TOKEN_BYTES = 256 << 10
 def token_supply(login: LoginModule, properties: Mapping[str, str]) -> Callable[[], BearerToken]:
     """Returns a function that returns a valid token, or raises SaslAuthenticationError with the reason.
 
-    Raises InvalidConfigError for a missing or wrong option; requests no token yet.
+    `login` has the module's options. Raises InvalidConfigError for a missing or wrong option; requests no token yet.
     """
     url = properties.get(ENDPOINT_URL, "").strip()
     if not url:

@@ -46,7 +46,7 @@ class OAuthBearerClient:
         self.is_complete = False
 
     def initial_response(self) -> bytes:
-        """Returns the only message: the token and its extensions."""
+        """Returns the client's first message, which has the token and its SASL extensions."""
         extensions = "".join(f"\x01{key}={value}" for key, value in self._token.extensions.items())
         return f"n,,\x01auth=Bearer {self._token.text}{extensions}\x01\x01".encode()
 

@@ -25,12 +25,12 @@ class PlainClient:
         self.is_complete = False
 
     def initial_response(self) -> bytes:
-        """Returns the only message, which has the name and the password."""
+        """Returns the client's only message, which has the name and the password."""
         self.is_complete = True
         return self._message
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns b"", as everything has been said; raises SaslAuthenticationError where the server asks for more."""
+        """Returns b"", as PLAIN has only one message; raises SaslAuthenticationError for a non-empty challenge."""
         if challenge:
             raise SaslAuthenticationError("the server asks for more than PLAIN has to say")
         return b""
@@ -46,7 +46,7 @@ class PlainServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns b"" if the client has proven its identity; else raises SaslAuthenticationError."""
+        """Returns b"" if the client's message has a user's right password; else raises SaslAuthenticationError."""
         try:
             authorization_id, user, password = response.decode().split("\0")
         except ValueError:

@@ -55,7 +55,7 @@ CREDENTIAL = re.compile(
 
 
 class ScramCredential(NamedTuple):
-    """What a broker stores of a password: salt, iterations, and two keys from which the password can't be derived."""
+    """What a broker stores for a password: salt, iterations, and two keys that do not reveal the password."""
 
     salt: bytes
     stored_key: bytes
@@ -77,7 +77,7 @@ def new_salt() -> bytes:
 
 
 def hmac_of(hash_name: str, key: bytes, message: bytes) -> bytes:
-    """Returns the HMAC of a message under a key, by this hash."""
+    """Returns the HMAC of a message under a key, by the hash of this name, such as `sha256`."""
     return hmac.digest(key, message, hash_name)
 
 
@@ -87,7 +87,7 @@ def salted_password(hash_name: str, password: str, salt: bytes, iterations: int)
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Returns the credential to store for what `salted_password` returned with this salt and iterations."""
+    """Returns the credential to store for a salted password, its salt and its iterations."""
     hash_name = SCRAM_HASHES[mechanism]
     client_key = hmac_of(hash_name, salted, b"Client Key")
     server_key = hmac_of(hash_name, salted, b"Server Key")
@@ -109,7 +109,7 @@ def client_proof(hash_name: str, salted: bytes, auth_message: bytes) -> bytes:
 
 
 def is_proof(hash_name: str, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
-    """Returns whether a client's proof was made with the password whose stored key this is."""
+    """Returns whether a client has made the proof with the password of this stored key."""
     signature = hmac_of(hash_name, stored_key, auth_message)
     if len(proof) != len(signature):
         return False
@@ -128,7 +128,10 @@ def credential_text(credential: ScramCredential) -> str:
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Returns the credential that `credential_text` writes so; raises UnacceptableCredentialError for another form."""
+    """Returns the credential in `salt=…,stored_key=…,server_key=…,iterations=…`, bytes in base 64.
+
+    Raises UnacceptableCredentialError for another form.
+    """
     match = CREDENTIAL.fullmatch(text)
     if match is None:
         raise UnacceptableCredentialError("the text of a SCRAM credential has another form than Kafka's")
@@ -162,7 +165,7 @@ TOKEN_EXTENSION = "tokenauth"  # noqa: S105 -- an extension's name
 
 
 class ClientFirst(NamedTuple):
-    """A client's first message, parsed; `bare` is the part that the proofs sign."""
+    """A client's first message, parsed; `bare` is its part `n=…,r=…`, which the proofs sign."""
 
     bare: str
     name: str
@@ -172,7 +175,7 @@ class ClientFirst(NamedTuple):
 
 
 class ServerFirst(NamedTuple):
-    """A server's first message."""
+    """A server's first message, parsed: the nonce, the salt and the number of iterations."""
 
     text: str
     nonce: str
@@ -181,7 +184,7 @@ class ServerFirst(NamedTuple):
 
 
 class ClientFinal(NamedTuple):
-    """A client's last message, parsed; `bare` is the part that the proofs sign."""
+    """A client's last message, parsed; `bare` is its part `c=…,r=…`, which the proofs sign."""
 
     bare: str
     nonce: str
@@ -189,7 +192,7 @@ class ClientFinal(NamedTuple):
 
 
 class ServerFinal(NamedTuple):
-    """A server's last message, parsed: its signature, or its error."""
+    """A server's last message, parsed: its signature `v=…`, or its error `e=…`."""
 
     signature: bytes
     error: str | None
@@ -207,7 +210,7 @@ def client_final(nonce: str) -> str:
 
 
 def auth_message(first: str, challenge: str, final: str) -> bytes:
-    """Returns RFC 5802's AuthMessage, which both sides' proofs sign: the three parts with commas between."""
+    """Returns RFC 5802's AuthMessage, which both sides sign: `bare`, challenge and last `bare`, joined by commas."""
     return f"{first},{challenge},{final}".encode()
 
 
@@ -272,7 +275,7 @@ MAX_CLIENT_ITERATIONS = 1_000_000  # bounds what a hostile server makes a client
 
 
 class State(Enum):
-    """The state of a client's authentication."""
+    """The phase of a client's SCRAM authentication."""
 
     BEGUN = auto()
     CHALLENGED = auto()
@@ -296,7 +299,7 @@ class ScramClient:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the server has proven that it knows this user's keys."""
+        """Whether the server's signature has proven that it knows this user's keys."""
         return self._state is State.COMPLETE
 
     def initial_response(self) -> bytes:
@@ -305,7 +308,7 @@ class ScramClient:
         return (GS2_HEADER + self._first).encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Returns the proof, then b"" if the server has proven its identity; else raises SaslAuthenticationError."""
+        """Returns the client's proof, then b"" for a server that proves who it is; raises SaslAuthenticationError."""
         match self._state:
             case State.CHALLENGED:
                 return self._prove(parse_server_first(challenge))
@@ -343,7 +346,7 @@ BASE_36_BYTES = BASE_36.encode()
 
 
 class Known(NamedTuple):
-    """What a broker looks up for a name: the credential to check, and the user that is then authenticated.
+    """The credential of a user name, and the user that has proven who it is once that was checked.
 
     The user is None for an unknown name, whose credential is made up; for a delegation token it is the owner.
     """
@@ -368,7 +371,7 @@ class ScramServer:
         self.authenticated: Authenticated | None = None
 
     def respond(self, response: bytes) -> bytes:
-        """Returns the challenge, then the signature; raises SaslAuthenticationError where the authentication fails."""
+        """Returns the challenge for a first message, the signature for a last; raises SaslAuthenticationError."""
         if self.authenticated is not None:
             raise invalid_credentials(self.name)
         try:
@@ -402,7 +405,7 @@ class UnknownUsers:
     """Makes up credentials for unknown users, always the same for a name, so that nobody learns which users exist.
 
     Such a credential looks like `model`, a known user's: as many iterations, a salt of the same length and alphabet.
-    It derives from the model's server key, which nobody else knows, and no password fits it.
+    The credential derives from the model's server key, which nobody else knows, and no password fits it.
     """
 
     def __init__(self, model: ScramCredential) -> None:
@@ -410,7 +413,7 @@ class UnknownUsers:
         self._is_text = all(byte in BASE_36_BYTES for byte in model.salt)
 
     def credential(self, user: str) -> ScramCredential:
-        """Returns the made-up credential of an unknown user."""
+        """Returns the made-up credential of an unknown user, the same each time."""
         salt, stored_key, server_key, iterations = self._model
         made_up = shake_256(server_key + user.encode()).digest(len(salt) + len(stored_key))
         shown = made_up[: len(salt)]

@@ -78,7 +78,7 @@ class AvroDecoder:
         self.without_column = [name for name, node in root.fields if node.type is None]
 
     def decode(self, binary: pa.BinaryArray) -> Decoded:
-        """Decodes each value of a binary array without nulls into columns, or refuses it."""
+        """Decodes each value of a binary array without nulls into columns; one that does not fit becomes a refusal."""
         block = Block(binary)
         arrays = self._root.arrays(block, np.arange(len(block)), "")
         refusals = list(block.finish())

@@ -52,7 +52,7 @@ class Node(Protocol):
 
     @property
     def type(self) -> pa.DataType | None:
-        """The type of the column."""
+        """Returns the type of the column; None for a type without a column."""
         ...
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
@@ -72,7 +72,7 @@ class Null:
     type: pa.DataType | None = None
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Returns nulls."""
+        """Returns a null for each of `rows`, and reads no bytes."""
         del block, path
         return nulls_of(pa.null(), len(rows))
 
@@ -83,7 +83,7 @@ class Boolean:
     type: pa.DataType = pa.bool_()
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads booleans."""
+        """Returns a boolean for each of `rows`, read from one byte."""
         octets = block.fixed(rows, 1, path)[:, 0]
         block.fail(rows, octets > 1, Reason.MALFORMED, f"field {path}: a boolean is 0 or 1")
         return pa.array(octets == 1, pa.bool_())
@@ -95,7 +95,7 @@ class Int:
     type: pa.DataType = pa.int32()
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads integers."""
+        """Returns a 32-bit integer for each of `rows`; marks larger ones as failed."""
         numbers = block.varints(rows, path)
         unfit = (numbers < -INT_LIMIT) | (numbers >= INT_LIMIT)
         block.fail(rows, unfit, Reason.RANGE, f"field {path}: a number does not fit 32 bits")
@@ -108,7 +108,7 @@ class Date(Int):
     type = pa.date32()
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads dates."""
+        """Returns a date for each of `rows`, read from its int of days."""
         days = super().read(block, rows, path).to_numpy()
         beyond = (days < FIRST_DAY) | (days > LAST_DAY)
         block.fail(rows, beyond, Reason.RANGE, f"field {path}: {BEYOND}")
@@ -121,7 +121,7 @@ class Long:
     type: pa.DataType = pa.int64()
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads integers."""
+        """Returns a 64-bit integer for each of `rows`."""
         return pa.array(block.varints(rows, path), pa.int64())
 
 
@@ -134,7 +134,7 @@ class Timestamp:
         self._per_second = per_second
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads timestamps."""
+        """Returns a timestamp in microseconds for each of `rows`, read from its long."""
         numbers = block.varints(rows, path)
         first, last = (limit * self._per_second // 1_000_000 for limit in (FIRST_MICROSECOND, LAST_MICROSECOND))
         beyond = (numbers < max(first, -(2**63))) | (numbers > min(last, 2**63 - 1))
@@ -156,7 +156,7 @@ class Floating:
         self.type, self._dtype = data_type, np.dtype(dtype)
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads numbers; NaN and infinities stay, as Avro has them."""
+        """Returns a floating-point number for each of `rows`; NaN and infinities stay, as Avro has them."""
         octets = np.ascontiguousarray(block.fixed(rows, self._dtype.itemsize, path))
         return pa.array(octets.view(self._dtype)[:, 0], self.type)
 
@@ -167,7 +167,7 @@ class Binary:
     type: pa.DataType = pa.binary()
 
     def read(self, block: Block, rows: Indices, path: str) -> pa.BinaryArray:
-        """Reads bytes."""
+        """Returns bytes for each of `rows`, read after their length."""
         return block.binary(rows, path)
 
 
@@ -177,7 +177,7 @@ class Text:
     type: pa.DataType = pa.string()
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads texts."""
+        """Returns a text for each of `rows`; marks those that are not UTF-8 as failed."""
         octets = block.binary(rows, path)
         try:
             return octets.cast(pa.string())
@@ -197,7 +197,7 @@ class Fixed:
         self._width = width
 
     def read(self, block: Block, rows: Indices, path: str) -> pa.BinaryArray:
-        """Reads bytes."""
+        """Returns the fixed number of bytes for each of `rows`."""
         octets = np.ascontiguousarray(block.fixed(rows, self._width, path))
         return pa.array([row.tobytes() for row in octets], pa.binary())
 
@@ -211,7 +211,7 @@ class DecimalNumber:
         self._limit, self._scale = 10**precision, scale
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads decimals."""
+        """Returns a decimal for each of `rows`; marks those with too many digits as failed."""
         found = values_of(self._octets.read(block, rows, path))
         numbers = [int.from_bytes(octets, "big", signed=True) for octets in found]
         wrong = np.array([not -self._limit < number < self._limit for number in numbers], np.bool_)
@@ -229,7 +229,7 @@ class Enum:
         self._symbols = pa.array(symbols, pa.string())
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads symbols."""
+        """Returns the name of a symbol for each of `rows`, read from its index."""
         chosen = block.varints(rows, path)
         wrong = (chosen < 0) | (chosen >= len(self._symbols))
         block.fail(rows, wrong, Reason.RANGE, f"field {path}: no such symbol")
@@ -286,13 +286,13 @@ class Record:
         self.type = pa.struct(self.columns) if self.columns else None
 
     def arrays(self, block: Block, rows: Indices, path: str) -> list[Column]:
-        """Reads all fields and returns a column for each that has one."""
+        """Reads all fields of each of `rows`; returns the columns of those fields whose type has one."""
         within = f"{path}/" if path else ""
         read = [(node.type, node.read(block, rows, within + name)) for name, node in self.fields]
         return [array for data_type, array in read if data_type is not None]
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads structs."""
+        """Returns a struct of the fields that have a column for each of `rows`; nulls where none has."""
         arrays = self.arrays(block, rows, path)
         return pa.StructArray.from_arrays(arrays, fields=self.columns) if arrays else nulls_of(pa.null(), len(rows))
 
@@ -305,7 +305,7 @@ class Array:
         self.type = None if items.type is None else list_of(items.type, nullable=is_nullable(items))
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads lists."""
+        """Returns a list for each of `rows`; nulls where the items' type has no column."""
         owners, items = _repeated(block, rows, path, lambda some: self._items.read(block, some, f"{path}/[]"))
         if self.type is None or self._items.type is None:
             return nulls_of(pa.null(), len(rows))
@@ -321,7 +321,7 @@ class Map:
         self.type = None if values.type is None else map_of(pa.string(), values.type, nullable=is_nullable(values))
 
     def read(self, block: Block, rows: Indices, path: str) -> Column:
-        """Reads maps; a key that is there twice is a flaw."""
+        """Returns a map for each of `rows`; marks those with a key twice as failed."""
         keys: list[Column] = []
 
         def read(some: Indices) -> Column:

@@ -110,7 +110,7 @@ class JsonDecoder:
         self._is_read_by_arrow = all(_is_read_by_arrow(field.type, 0) for field in fields)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes each value of a binary array without nulls into columns, or refuses it."""
+        """Decodes each value of a binary array without nulls into columns; one that does not fit becomes a refusal."""
         if not self._is_read_by_arrow:
             return self._explain.decode(values)
         if not self._is_read_by_kernel:
@@ -134,7 +134,7 @@ class JsonDecoder:
                 yield from self._in_halves(values.slice(half), indices[half:])
 
     def _suspected(self, values: pa.BinaryArray, indices: Indices, suspects: Sequence[Refusal]) -> Iterator[Outcome]:
-        """Yields the suspects' refusals that Arrow's reader would share, and has Arrow read all other values."""
+        """Yields the refusals in `suspects` that concern declared fields; has Arrow's reader decode other values."""
         rest = np.ones(len(values), np.bool_)
         for suspect in suspects:
             rest[suspect.row] = False

@@ -266,7 +266,7 @@ def _objects(schemas: Iterable[Json]) -> list[Json]:
 
 
 def _properties(found: Parts) -> dict[str, list[Json]]:
-    """Returns, by property, its schemas, all of which hold."""
+    """Returns, by property, the schemas that a value of the property has to obey."""
     properties: dict[str, list[Json]] = {}
     for one in found.values("properties"):
         if not isinstance(one, dict):

@@ -38,7 +38,7 @@ class JsonValues:
         self._fields = [(field.name, _converter(field)) for field in fields]
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes each value of a binary array without nulls into columns, or refuses it."""
+        """Decodes each value of a binary array without nulls into columns; one that does not fit becomes a refusal."""
         indices: list[int] = []
         rows: list[list[object]] = []
         refusals: list[Refusal] = []
