@@ -5,11 +5,15 @@ The last test kills a broker.
 
 import json
 import re
+import socket
 import subprocess
+import threading
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
 
+from millrace.addresses import parse_address
 from millrace.client import Cluster, SyncProducer
 from millrace.errors import SetupError
 from millrace.records.record import NewRecord
@@ -187,8 +191,30 @@ def test_every_broker_serves_what_a_cluster_needs(tool, tmp_path):
         assert said.count(served) == 3
 
 
-def test_moves_to_a_broker_that_dies_are_cancelled(tool, brokers, create, write, warm_millrace):
-    """One by Kafka's tool, the other one by ours."""
+def hang_up(listener):
+    """Takes connections and closes them, until the listener is closed."""
+    while True:
+        try:
+            listener.accept()[0].close()
+        except OSError:
+            return
+
+
+@pytest.fixture
+def hang_up_at():
+    """Returns what has connections to an address closed, so that nobody sees that the process there has ended."""
+    with ExitStack() as stack:
+
+        def begin(address):
+            listener = stack.enter_context(socket.create_server(address))
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)
+            threading.Thread(target=hang_up, args=[listener], daemon=True).start()
+
+        yield begin
+
+
+def test_moves_to_a_broker_that_dies_are_cancelled(tool, brokers, create, write, *, warm_millrace, hang_up_at):
+    """One by Kafka's tool, the other one by ours; the broker is registered for as long as its session lasts."""
     target = str(next(one for one in ALL if one != brokers.controller()))
     first, second = (str(one) for one in ALL if str(one) != target)
     create("stuck", "--replica-assignment", f"{first},{second}")
@@ -196,6 +222,7 @@ def test_moves_to_a_broker_that_dies_are_cancelled(tool, brokers, create, write,
     await_described(tool, "stuck", [(first, first, first), (second, second, second)])
     await_described(tool, "kept", [(first, f"{first},{target}", ",".join(sorted((first, target))))])
     brokers.brokers[int(target)].kill()
+    hang_up_at(parse_address(brokers.brokers[int(target)].bootstrap))
     with Cluster(brokers.bootstrap) as cluster:
         SyncProducer(cluster).send("kept", 0, [NewRecord(b"v")], acks=1)  # which the follower lacks
 

@@ -42,6 +42,7 @@ def batch(values, timestamp_ms=-1):
 @example([b""], [(22, Codec.GZIP)], 0, 7)
 @example([b""], [(22, TRANSACTIONAL_FLAG)], 0, 7)
 @example([b""], [(57, 128)], 0, 7)  # a negative count of records
+@example([b""], [(11, 0)], 0, 7)  # a length of no byte
 def test_a_plain_batch_is_one_that_every_rule_passes(values, damage, longer, version):
     records = bytearray(batch(values))
     for position, byte in damage:
@@ -50,8 +51,9 @@ def test_a_plain_batch_is_one_that_every_rule_passes(values, damage, longer, ver
     try:
         taken = batches_of(version, records, CONFIG)
         check_base_offset(version, taken)
-        has_codec = HEADER.unpack_from(taken)[5] & CODEC_MASK  # what its counts are worth is looked at by the log
-        is_plain = taken == records and not is_transactional(taken) and not has_codec
+        is_plain = taken == records and not is_transactional(taken)
+        # What its counts are worth is looked at by the log.
+        is_plain = is_plain and not HEADER.unpack_from(taken)[5] & CODEC_MASK
     except RecordError:
         is_plain = False
     assert is_plain_batch(records) == is_plain
