@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 
 
 class Answered(Enum):
-    """How much an admitted request gets: the whole response, or `status` alone, as health probes without a token."""
+    """Says how much of a response an admitted request gets: all of it, or, without a token, the health status alone."""
 
     WHOLE = "all of it"
     STATUS_ALONE = "its status alone"

@@ -36,7 +36,7 @@ SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 
 
 class OfferedFeatures(NamedTuple):
-    """The level of each feature that clients may use in the cluster, and an epoch: of two offers the higher counts."""
+    """Names the features that clients may use, each with its level; clients believe the offer of the highest epoch."""
 
     levels: Mapping[str, int]
     epoch: int

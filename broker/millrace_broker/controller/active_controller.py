@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class Role(NamedTuple):
-    """The id of this broker as the controller, and its controller epoch."""
+    """Identifies the controller: the id of this broker, and the controller epoch that its claim has given it."""
 
     broker_id: int
     epoch: int

@@ -25,7 +25,7 @@ from millrace_broker.metrics import RequestMetrics
 
 
 class Collectors(NamedTuple):
-    """The sources of a broker's metrics: those that a worker thread runs, and those that the event loop runs."""
+    """Holds what yields a broker's metrics: what a worker thread may call, and what only the event loop may."""
 
     on_thread: tuple[Collector, ...]
     on_loop: tuple[Collector, ...]

@@ -97,7 +97,7 @@ LOG_GAUGES: tuple[tuple[str, str, Value], ...] = (
 
 
 class PartitionCollector:
-    """The sizes and offsets of the logs that this broker leads, each as a gauge labelled by topic and partition."""
+    """Collects a gauge of each log that this broker leads, of its size and its offsets, by topic and partition."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas

@@ -122,7 +122,7 @@ class Members:
 
     @property
     def all_joined(self) -> bool:
-        """Whether a JoinGroup of each member waits, and no id is given out with which none has joined yet."""
+        """Whether every member has sent JoinGroup, and every client that was given a member id has joined with it."""
         return not self.pending_join and all(member.is_joining for member in self._by_id.values())
 
     @property

@@ -239,7 +239,7 @@ class ConsumerGroups:
 
     @property
     def replayers(self) -> dict[int, Replay]:
-        """The functions that replay the records of consumer groups, by the version of their keys."""
+        """The functions that take the records of `__consumer_offsets` when the log is read, by the version of a key."""
         return dict.fromkeys(Kind, self._replay)
 
     def heartbeat(self, coordinator: GroupCoordinator, request: Heartbeat, ticket: Ticket) -> None:

@@ -159,7 +159,7 @@ class HeartbeatEvent(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """The classic members that a LeaveGroup removes."""
+    """Tells the group that a LeaveGroup request removes these members, which use the classic protocol."""
 
     member_ids: tuple[str, ...]
 
