@@ -24,7 +24,6 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -194,8 +193,10 @@ class ZooKeeperStore:
     def deregister_broker(self, broker_id: int) -> None:
         """Deletes the broker's registration; if ZooKeeper does not answer, it ends with the session."""
         if self.session.trouble is None:
-            with suppress(ZooKeeperError):
+            try:
                 self.session.deregister(paths.broker(broker_id))
+            except ZooKeeperError as error:
+                logger.warning("the registration of broker %d ends with its session only: %s", broker_id, error)
 
     def image(self) -> MetadataImage:
         """Returns the newest metadata image."""

@@ -72,13 +72,13 @@ class ProcessWatch:
                 logger.log(level, "there is no connection to the process at %s: %s", self._address, error)
             else:
                 was_connected = True
-                pause_s = RETRY_PAUSE_S if self._lasts(connection.hand_over()) else SHORT_LIVED_PAUSE_S
+                pause_s = RETRY_PAUSE_S if self._was_long_lived(connection.hand_over()) else SHORT_LIVED_PAUSE_S
             if was_connected and self._is_gone():
                 self._on_ended()
                 return
             self._is_closed.wait(pause_s)
 
-    def _lasts(self, connected: socket.socket) -> bool:
+    def _was_long_lived(self, connected: socket.socket) -> bool:
         """Waits until the connection breaks or the watch is closed; returns whether it lasted more than a moment."""
         with connected:
             with self._closing:
@@ -87,12 +87,12 @@ class ProcessWatch:
                     return False
             poll = select.poll()
             poll.register(connected, BROKEN)
-            lasts = not poll.poll(SHORT_LIVED_PAUSE_S * 1000)
-            if lasts:
+            was_long_lived = not poll.poll(SHORT_LIVED_PAUSE_S * 1000)
+            if was_long_lived:
                 poll.poll()
             with self._closing:
                 self._socket = None
-            return lasts
+            return was_long_lived
 
     def _is_gone(self) -> bool:
         if self._is_closed.is_set() or not is_refused(self._address):
