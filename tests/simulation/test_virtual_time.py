@@ -5,7 +5,12 @@ from random import Random
 
 import pytest
 
-from millrace_support.simulation.virtual_time import NothingToWaitForError, VirtualClock, VirtualTimeLoop
+from millrace_support.simulation.virtual_time import (
+    BusyForEverError,
+    NothingToWaitForError,
+    VirtualClock,
+    VirtualTimeLoop,
+)
 
 
 def order_of(seed):
@@ -62,4 +67,17 @@ def test_a_program_that_would_hang_is_refused():
     loop = VirtualTimeLoop(Random(1))
     with pytest.raises(NothingToWaitForError):
         loop.run_until_complete(loop.create_future())
+    loop.close()
+
+
+@pytest.mark.parametrize("delay_s", [-0.001, 0.0])
+def test_a_timer_that_sets_itself_at_once_does_not_hang(delay_s):
+    loop = VirtualTimeLoop(Random(1))
+
+    def again():
+        loop.call_later(delay_s, again)
+
+    again()
+    with pytest.raises(BusyForEverError):
+        loop.run_until_complete(asyncio.sleep(1))
     loop.close()

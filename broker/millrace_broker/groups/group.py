@@ -17,7 +17,7 @@ type take them: a KIP-848 group may have members that still use the classic prot
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from millrace.errors import ErrorCode
@@ -137,12 +137,15 @@ class CancelTimer(NamedTuple):
 class StoreRecords(NamedTuple):
     """An effect: append records, and then call the group's `stored` with `outcome`, which says what they were for.
 
-    `is_rebalance` says that they begin a new generation or epoch.
+    `is_rebalance` says that they begin a new generation or epoch. Where `delayed` is given, the next records build on
+    these, so what becomes of them has to be known: it is called each time they have waited for replicas for long, and
+    `stored` only when they are replicated or lost.
     """
 
     records: tuple[Record, ...]
     outcome: object
     is_rebalance: bool = False
+    delayed: Callable[[], Effects] | None = None
 
 
 class Succession(NamedTuple):

@@ -115,7 +115,8 @@ class Shard:
             named = ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.MESSAGE_TOO_LARGE else error
             self.perform(group, group.stored(store.outcome, named, self.now_ms()))
 
-        self.append(store.records, stored)
+        delayed = store.delayed
+        self.append(store.records, stored, delayed=delayed and (lambda: self.perform(group, delayed())))
 
     def _set_timer(self, group: Group, effect: SetTimer) -> None:
         timer, delay_ms, restarts = effect
@@ -137,11 +138,18 @@ class Shard:
 
     # Writing.
 
-    def append(self, to_append: Sequence[Record], then: Then, producer: BatchProducer | None = None) -> None:
+    def append(
+        self,
+        to_append: Sequence[Record],
+        then: Then,
+        producer: BatchProducer | None = None,
+        *,
+        delayed: Callable[[], None] | None = None,
+    ) -> None:
         """Appends records as one batch; if there is a `producer`, as part of its transaction.
 
         `then` is called with NONE once the in-sync replicas have the batch, at once where there is one replica, or
-        with an error that group requests can be answered with.
+        with an error that group requests can be answered with; `delayed` is that of `when_replicated`.
         """
         now_ms = self.now_ms()
         batch = [NewRecord(record.value, record.key, now_ms) for record in to_append]
@@ -158,7 +166,7 @@ class Shard:
             then(STORE_ERRORS.get(error.code, error.code))
             return
         wait_ms = self.config.offsets_commit_timeout_ms
-        when_replicated(self._replicas, self.topic_partition, info.last_offset, wait_ms, then)
+        when_replicated(self._replicas, self.topic_partition, info.last_offset, wait_ms, then, delayed=delayed)
 
     def commit_in_transaction(
         self, producer: BatchProducer, commits: Sequence[tuple[OffsetKey, CommittedOffset]], then: Then

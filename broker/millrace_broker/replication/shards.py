@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -36,38 +37,53 @@ Then = Callable[[ErrorCode], None]
 
 
 def when_replicated(
-    replicas: ReplicaManager, topic_partition: TopicPartition, last_offset: int, wait_ms: int, then: Then
+    replicas: ReplicaManager,
+    topic_partition: TopicPartition,
+    last_offset: int,
+    wait_ms: int,
+    then: Then,
+    *,
+    delayed: Callable[[], None] | None = None,
 ) -> None:
     """Calls `then` once, with NONE when the high watermark is past the record that was just appended at `last_offset`.
 
     With one replica that is at once, unless the record has to be synced first. While another record's `then` runs, it
     is put off until that returns: records take effect in their order. The code is NOT_COORDINATOR where the partition
     is led no longer, its disk has failed, or the record was cut off meanwhile; COORDINATOR_NOT_AVAILABLE after
-    `wait_ms`.
+    `wait_ms`, unless there is `delayed`: that is called each time `wait_ms` have passed, and the wait goes on.
     """
-    waiting = _Replicated(replicas, topic_partition, last_offset, then)
-    replicas.purgatory.complete_or_hold(waiting, topic_partition, wait_ms)
+    _Replicated(replicas, topic_partition, last_offset, wait_ms, then, delayed).begin()
 
 
+@dataclass(slots=True, eq=False)
 class _Replicated:
     """A coordinator's append that waits in the purgatory for the in-sync replicas."""
 
-    def __init__(self, replicas: ReplicaManager, topic_partition: TopicPartition, offset: int, then: Then) -> None:
-        self._replicas = replicas
-        self._topic_partition = topic_partition
-        self._offset = offset
-        self._then = then
-        self._outcome = ErrorCode.NONE
-        partition = replicas.partitions.get(topic_partition)
-        self._leader_epoch = NO_LEADER_EPOCH if partition is None else partition.leader_epoch
+    replicas: ReplicaManager
+    topic_partition: TopicPartition
+    offset: int
+    wait_ms: int
+    then: Then
+    delayed: Callable[[], None] | None
+    _outcome: ErrorCode = ErrorCode.NONE
+    _leader_epoch: int = NO_LEADER_EPOCH
+
+    def __post_init__(self) -> None:
+        partition = self.replicas.partitions.get(self.topic_partition)
+        if partition is not None:
+            self._leader_epoch = partition.leader_epoch
+
+    def begin(self) -> None:
+        """Waits, or waits on."""
+        self.replicas.purgatory.complete_or_hold(self, self.topic_partition, self.wait_ms)
 
     def is_ready(self, _: TopicPartition) -> bool:
         """Returns whether the high watermark is past the record, or the record can't be replicated any more."""
-        partition = self._replicas.partitions.get(self._topic_partition)
-        if partition is None or not partition.has_kept(self._offset, self._leader_epoch):
+        partition = self.replicas.partitions.get(self.topic_partition)
+        if partition is None or not partition.has_kept(self.offset, self._leader_epoch):
             self._outcome = ErrorCode.NOT_COORDINATOR
             return True
-        if partition.high_watermark > self._offset:
+        if partition.high_watermark > self.offset:
             return True
         if partition.log.is_offline:
             self._outcome = ErrorCode.NOT_COORDINATOR
@@ -76,11 +92,15 @@ class _Replicated:
 
     def complete(self) -> None:
         """Calls `then` with NONE if the in-sync replicas have the record, or else with the error."""
-        self._then(self._outcome)
+        self.then(self._outcome)
 
     def expire(self) -> None:
-        """Calls `then` with a timeout error; the record may still be replicated later."""
-        self._then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        """Calls `then` with a timeout error, or `delayed` and waits on; the record may still be replicated later."""
+        if self.delayed is None:
+            self.then(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            self.delayed()
+            self.begin()
 
 
 async def read_to_end(

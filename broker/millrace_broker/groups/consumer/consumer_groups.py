@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from millrace.errors import ErrorCode, GroupError, GroupIdNotFoundError, InvalidConfigError
@@ -40,6 +40,7 @@ from millrace_broker.groups.consumer.events import (
     Refusal,
     Timer,
     cancelled_timers,
+    session_timer,
     timers_of,
 )
 from millrace_broker.groups.consumer.heartbeat import check_heartbeat
@@ -176,8 +177,14 @@ class ConsumerGroup(ConsumerGroupFacts):
     def _in_turn(self, event: Event, now_ms: int) -> Effects:
         if self.is_storing:
             self._waiting.append(event)
-            return []
+            return self._heard(event)
         return self._decided(event, now_ms)
+
+    def _heard(self, event: Event) -> Effects:
+        """Restarts the session of a member whose heartbeat has to wait: it is not silent."""
+        member_id = event.request.member_id if isinstance(event, HeartbeatEvent) else ""
+        member = self.state.members.get(member_id)
+        return [] if member is None else [session_timer(member, self._context.config_of(self.group_id))]
 
     def _decided(self, event: Event, now_ms: int) -> Effects:
         outcome = decide(self._situation(now_ms, event), event)
@@ -185,7 +192,14 @@ class ConsumerGroup(ConsumerGroupFacts):
             return list(outcome.effects)
         self.is_storing = True
         is_rebalance = isinstance(outcome, Changed) and outcome.state.epoch > self.state.epoch
-        return [StoreRecords(outcome.records, Pending(event, outcome), is_rebalance)]
+        delayed = partial(self._delayed, event)
+        return [StoreRecords(outcome.records, Pending(event, outcome), is_rebalance, delayed)]
+
+    def _delayed(self, event: Event) -> Effects:
+        """Refuses the request whose records are not replicated in time, and those that wait for it."""
+        waiting = tuple(self._waiting)
+        self._waiting = deque(one for one in waiting if isinstance(one, (Expired, Leave)))
+        return [effect for one in (event, *waiting) for effect in refuse(one, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
 
     def _applied(self, outcome: Changed | Succeeded, now_ms: int) -> Effects:
         if isinstance(outcome, Succeeded):

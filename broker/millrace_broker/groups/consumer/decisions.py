@@ -58,7 +58,6 @@ from millrace_broker.groups.consumer.events import (
     session_timer,
     timers_after_join,
     timers_after_sync,
-    timers_of,
 )
 from millrace_broker.groups.consumer.heartbeat import heartbeat, leave
 from millrace_broker.groups.consumer.member import (
@@ -79,12 +78,14 @@ from millrace_broker.groups.group import (
     JoinProtocol,
     JoinResult,
     Respond,
+    SetTimer,
     Sync,
     SyncResult,
 )
 from millrace_broker.groups.records import Record, StoredGroup, StoredMember
 from millrace_broker.properties.coordinator_config import ConsumerGroupConfig, GroupConfig
 
+RETRY_MS = 500  # Apache Kafka's pause before a member's removal that could not be stored is tried again
 CANNOT = "classic group {} can't become a consumer group: {}"
 
 
@@ -269,9 +270,9 @@ def refuse(event: Event, error: ErrorCode) -> Effects:
 
 
 def not_stored(situation: Situation, event: Event, error: ErrorCode) -> Effects:
-    """Returns the effects after the records of an event could not be stored: a member to be removed stays."""
+    """Returns the effects after the records of an event could not be stored: a member is removed somewhat later."""
     if isinstance(event, Expired) and event.timer.member_id in situation.state.members:
-        return timers_of(situation.state.members[event.timer.member_id], situation.config)
+        return [SetTimer(event.timer, RETRY_MS)]
     return refuse(event, error)
 
 

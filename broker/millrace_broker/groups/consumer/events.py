@@ -69,7 +69,7 @@ def rebalance_timer(member: Member) -> Effects:
 
 
 def timers_of(member: Member, config: ConsumerGroupConfig) -> Effects:
-    """Returns the effects that start the timers of a member that was loaded, or whose removal could not be stored."""
+    """Returns the effects that start the timers of a member that was loaded."""
     return [session_timer(member, config), *rebalance_timer(member)]
 
 

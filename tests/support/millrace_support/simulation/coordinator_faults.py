@@ -50,7 +50,7 @@ def completes_before_it_releases(patch: pytest.MonkeyPatch) -> None:
 def waits_for_no_replica(patch: pytest.MonkeyPatch) -> None:
     """Tells a group at once that its records are replicated."""
 
-    def when_replicated(*args: Any) -> None:
+    def when_replicated(*args: Any, **_: Any) -> None:
         then: Callable[[ErrorCode], None] = args[-1]
         then(ErrorCode.NONE)
 

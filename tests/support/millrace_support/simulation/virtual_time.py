@@ -23,6 +23,7 @@ from millrace.addresses import Address
 
 START_MS = 1_700_000_000_000
 MOST_SECONDS_IN_A_THREAD = 0.003
+MOST_TURNS_AT_A_TIME = 100_000
 
 T = TypeVar("T")
 Connect = Callable[[Address, Callable[[], asyncio.BaseProtocol]], Awaitable[asyncio.BaseTransport]]
@@ -30,6 +31,10 @@ Connect = Callable[[Address, Callable[[], asyncio.BaseProtocol]], Awaitable[asyn
 
 class NothingToWaitForError(Exception):
     """Every task waits for another one, and no timer is set: in real time, the program would hang."""
+
+
+class BusyForEverError(Exception):
+    """The loop has turned very often without a moment passing: in real time, the program would use up a core."""
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -41,6 +46,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def __init__(self, chance: Random) -> None:
         super().__init__()
         self._now_s = 0.0
+        self._turns_left = MOST_TURNS_AT_A_TIME
         self._timers: list[tuple[float, int, TimerHandle]] = []
         self._count = count()
         self._chance = chance
@@ -70,7 +76,12 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
                 heappop(timers)
             if not timers:
                 raise NothingToWaitForError
-            self._now_s = max(self._now_s, timers[0][0])
+            if timers[0][0] > self._now_s:
+                self._now_s, self._turns_left = timers[0][0], MOST_TURNS_AT_A_TIME
+        self._turns_left -= 1
+        if not self._turns_left:
+            self._turns_left = MOST_TURNS_AT_A_TIME
+            raise BusyForEverError
         while timers and timers[0][0] <= self._now_s:
             ready.append(heappop(timers)[2])
         for _ in range(len(ready)):

@@ -1,9 +1,23 @@
 """Consumer groups in their shard: stored before answered, one change at a time, timed out, loaded."""
 
+import pytest
+
 from millrace.errors import ErrorCode
 from millrace_broker.groups.consumer.events import Refusal
 from millrace_broker.groups.group import Committer
 from millrace_support.shard_of_groups import Broker, indexes
+
+STATE = (
+    "epoch", "metadata_hash", "target_epoch", "members", "targets", "patterns", "owners", "static_members",
+)  # fmt: skip
+
+
+def _assert_same_state(broker):
+    """Returns a coordinator that reads the log, whose group has to be the broker's."""
+    again = broker.restarted()
+    for name in STATE:
+        assert getattr(again.group.state, name) == getattr(broker.group.state, name), name
+    return again
 
 
 def test_an_answer_waits_for_its_records():
@@ -40,25 +54,64 @@ def test_replicas_that_take_too_long():
     first, second = broker.heartbeat("m1", 0), broker.heartbeat("m2", 0)
     broker.log.time_out()
     assert first.result.error is second.result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert broker.group is None
+    third = broker.heartbeat("m3", 0)
+    broker.log.time_out()
+    assert third.result.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.log.catch_up()
+    assert (broker.group.state.epoch, set(broker.group.state.members)) == (1, {"m1"})
+    _assert_same_state(broker)
+
+
+def test_a_removal_that_takes_too_long_happens_nevertheless():
+    """The tombstones are in the log: a member that went on would have only the records that it writes from then on."""
+    broker = Broker()
+    broker.heartbeat("m1", 0)
+    broker.heartbeat("m2", 0)
+    broker.log.follows = False
+    broker.heartbeat("m1", -1)
+    broker.log.time_out()
+    waiting = broker.heartbeat("m1", 1)
+    broker.log.follows = True
+    broker.log.catch_up()
+    assert waiting.result.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert set(broker.group.state.members) == {"m2"}
+    _assert_same_state(broker)
+
+
+def test_a_member_whose_heartbeat_waits_is_not_silent():
+    broker = Broker()
+    broker.heartbeat("m1", 0)
+    broker.log.follows = False
+    broker.heartbeat("m2", 0)
+    ((before, _),) = broker.timers.items()
+    broker.heartbeat("m1", 1)
+    ((after, _),) = broker.timers.items()
+    assert after != before
+
+
+@pytest.mark.parametrize("timeout_ms", [-2, 0, 900])
+def test_a_removal_that_cant_be_stored_is_tried_again_after_a_pause(timeout_ms):
+    broker = Broker()
+    broker.heartbeat("m1", 0, rebalance_timeout_ms=timeout_ms)
+    broker.heartbeat("m2", 0)
+    broker.log.fails = True
+    broker.heartbeat("m1", 1)
+    broker.log.fails = False
+    broker.heartbeat("m1", 1)
+    broker.log.fails = True
+    broker.run_out(timeout_ms)
+    broker.run_out(500)
+    assert set(broker.group.state.members) == {"m1", "m2"}
+    broker.log.fails = False
+    broker.run_out(500)
+    assert set(broker.group.state.members) == {"m2"}
 
 
 def test_a_group_comes_back_from_its_log():
     broker = Broker()
     broker.heartbeat("m1", 0, topic_regex="a.*", instance_id="i1", rack_id="r")
     broker.heartbeat("m2", 0, server_assignor="range")
-    again = broker.restarted()
-    for name in (
-        "epoch",
-        "metadata_hash",
-        "target_epoch",
-        "members",
-        "targets",
-        "patterns",
-        "owners",
-        "static_members",
-    ):
-        assert getattr(again.group.state, name) == getattr(broker.group.state, name)
+    again = _assert_same_state(broker)
     assert sorted(delay_ms for delay_ms, _ in again.timers.values()) == [45_000, 45_000]
     assert again.heartbeat("m2", 2).result.member_epoch == 2
 
