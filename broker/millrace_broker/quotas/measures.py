@@ -71,6 +71,14 @@ class SampledRate:
         span_ms = self._span_ms(now_ms)
         return sum([sample.value for sample in self._samples]) * 1000 / span_ms
 
+    def simple_per_second(self, now_ms: int) -> float:
+        """Returns the same sum per second since the oldest sample began, but of one window at least (SimpleRate)."""
+        self._span_ms(now_ms)  # forgets old samples
+        if not self._samples:
+            return 0.0
+        elapsed_ms = max(now_ms - self._samples[0].start_ms, self._windows.window_ms)
+        return sum([sample.value for sample in self._samples]) * 1000 / elapsed_ms
+
     def throttle_ms(self, quota: float, now_ms: int) -> int:
         """Returns after how many ms without values the rate is within the quota; 0 where it is now."""
         rate = self.per_second(now_ms)

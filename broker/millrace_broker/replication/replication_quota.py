@@ -13,25 +13,14 @@ these windows began. That time is at least one window, so the first bytes after 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from millrace.clock import Clock
 from millrace.config import MAX_LONG
-from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows
+from millrace_broker.quotas.measures import DEFAULT_WINDOWS, QuotaWindows, SampledRate
 
 ALL_REPLICAS = "*"
-
-
-@dataclass(slots=True)
-class _Window:
-    """The bytes counted from `start_ms` to `last_ms`, a part of the time over which the rate is measured."""
-
-    start_ms: int
-    last_ms: int
-    size_bytes: int = 0
 
 
 @lru_cache(maxsize=1024)
@@ -64,8 +53,8 @@ class ReplicationQuota:
         self._broker_id = broker_id
         self._now_ms = clock.monotonic_ms
         self._rate = rate
-        self._settings = windows
-        self._windows: deque[_Window] = deque()
+        self._sampled = SampledRate(windows)
+        self._is_used = False
 
     def lists(self, throttled_replicas: str, partition: int) -> bool:
         """Returns whether a topic's throttled replicas (`partition:broker,…` or `*`) name this broker's replica."""
@@ -76,24 +65,14 @@ class ReplicationQuota:
 
     def record(self, size_bytes: int) -> None:
         """Counts bytes of a throttled replica, whether the quota is exceeded or not."""
-        now_ms = self._now_ms()
-        if not self._windows or now_ms - self._windows[-1].start_ms >= self._settings.window_ms:
-            self._windows.append(_Window(now_ms, now_ms))
-        window = self._windows[-1]
-        window.size_bytes += size_bytes
-        window.last_ms = now_ms
+        self._is_used = True
+        self._sampled.record(size_bytes, self._now_ms())
 
     @property
     def is_exceeded(self) -> bool:
         """Whether the rate is above the quota, so that throttled replicas that are not in sync have to wait."""
-        return bool(self._windows) and self.bytes_per_second() > self._rate()
+        return self._is_used and self.bytes_per_second() > self._rate()
 
     def bytes_per_second(self) -> float:
         """Returns the rate of throttled traffic, measured over the quota's windows."""
-        now_ms, (number, window_ms) = self._now_ms(), self._settings
-        while self._windows and now_ms - self._windows[0].last_ms >= number * window_ms:
-            self._windows.popleft()
-        if not self._windows:
-            return 0.0
-        elapsed_ms = max(now_ms - self._windows[0].start_ms, window_ms)
-        return sum(window.size_bytes for window in self._windows) * 1000 / elapsed_ms
+        return self._sampled.simple_per_second(self._now_ms())
