@@ -102,18 +102,6 @@ class Hosted(NamedTuple):
     is_offline: bool = False
 
 
-def refusal(controller_epoch: int, broker_epoch: int, newest_controller_epoch: int, own_broker_epoch: int) -> ErrorCode:
-    """Returns the error by which a controller's request is refused as a whole; NONE where it is to be carried out.
-
-    A broker epoch above this broker's own passes: the controller may hear of a new registration first.
-    """
-    if NO_BROKER_EPOCH < broker_epoch < own_broker_epoch:
-        return ErrorCode.STALE_BROKER_EPOCH
-    if controller_epoch < newest_controller_epoch:
-        return ErrorCode.STALE_CONTROLLER_EPOCH
-    return ErrorCode.NONE
-
-
 def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | ErrorCode:
     """Returns whether LeaderAndIsr makes the broker lead or follow a partition, or the error to answer for it."""
     if not is_partition_name(state.topic_partition):
@@ -147,12 +135,14 @@ class ControllerFence:
         self.controller_epoch = 0
 
     def check(self, controller_epoch: int, broker_epoch: int) -> None:
-        """Raises StaleBrokerEpochError or StaleControllerEpochError for a request with an old epoch of either."""
+        """Raises StaleBrokerEpochError or StaleControllerEpochError for a request with an old epoch of either.
+
+        A broker epoch above this broker's own passes: the controller may hear of a new registration first.
+        """
         own_epoch = self._own_broker_epoch()
-        code = refusal(controller_epoch, broker_epoch, self.controller_epoch, own_epoch)
-        if code is ErrorCode.STALE_BROKER_EPOCH:
+        if NO_BROKER_EPOCH < broker_epoch < own_epoch:
             raise StaleBrokerEpochError(f"a request for broker epoch {broker_epoch}; the broker has {own_epoch}")
-        if code is ErrorCode.STALE_CONTROLLER_EPOCH:
+        if controller_epoch < self.controller_epoch:
             raise StaleControllerEpochError(
                 f"a request of controller epoch {controller_epoch}; epoch {self.controller_epoch} is known"
             )

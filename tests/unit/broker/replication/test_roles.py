@@ -1,20 +1,21 @@
 """What a controller's requests make of a partition: every row of the tables, at its edges."""
 
+from contextlib import nullcontext
 from uuid import UUID
 
 import pytest
 
-from millrace.errors import ErrorCode
+from millrace.errors import ErrorCode, MillraceError
 from millrace.leader_states import NO_LEADER
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE
 from millrace_broker.replication.roles import (
+    ControllerFence,
     Hosted,
     PartitionState,
     Role,
     StopState,
     new_role,
-    refusal,
     stop_refusal,
 )
 from millrace_broker.storage import TopicPartition
@@ -44,7 +45,13 @@ def state(leader, epoch, *, topic_id=OLD, replicas=(1, 2)):
 def test_a_request_of_a_former_controller_or_to_a_former_registration_is_refused(
     controller_epoch, broker_epoch, expected
 ):
-    assert refusal(controller_epoch, broker_epoch, 5, 100) is expected
+    fence = ControllerFence(lambda: 100)
+    fence.check(5, 100)
+    refused = nullcontext() if expected is ErrorCode.NONE else pytest.raises(MillraceError)
+    with refused as raised:
+        fence.check(controller_epoch, broker_epoch)
+    assert raised is None or raised.value.code is expected
+    assert fence.controller_epoch == (controller_epoch if raised is None else 5)
 
 
 @pytest.mark.parametrize(
