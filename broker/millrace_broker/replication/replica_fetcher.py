@@ -67,10 +67,11 @@ from millrace_broker.replication.followed_partition import (
     FIRST_PAUSE_MS,
     LATEST,
     FollowedPartition,
+    FollowerLogs,
     LeaderOffset,
+    WhenTold,
     leader_offsets,
 )
-from millrace_broker.replication.follower_logs import FollowerLogs, WhenTold
 from millrace_broker.replication.follower_session import Asked, FollowerSession, SessionRequest, asked_ahead
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.storage import LogManager
