@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from millrace.errors import MetadataTimeoutError, MillraceError
+from millrace.errors import MillraceError
 from millrace.security.acls import Acl, AclBinding, AclFilter, ResourcePattern
 from millrace_broker.cluster.metadata_cache import MetadataCache
-from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.cluster.store import MetadataStore
-
-CHANGE_TIMEOUT_S = 15.0
 
 
 class Deleted(NamedTuple):
@@ -78,14 +75,11 @@ class AclManager:
         return sorted(named | known)
 
     async def _until(self, pattern: ResourcePattern, holds: Callable[[frozenset[Acl]], bool]) -> None:
-        def has_come(image: MetadataImage) -> bool:
-            return holds(image.acls.get(pattern, frozenset()))
-
-        try:
-            await self._metadata.until(has_come, CHANGE_TIMEOUT_S)
-        except TimeoutError:
-            name = f"{pattern.resource_type.pascal} {pattern.name}"
-            raise MetadataTimeoutError(f"the ACLs of {name} were changed but are not seen yet") from None
+        name = f"{pattern.resource_type.pascal} {pattern.name}"
+        await self._metadata.until_seen(
+            lambda image: holds(image.acls.get(pattern, frozenset())),
+            f"the ACLs of {name} were changed but are not seen yet",
+        )
 
 
 class _Removal:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from millrace.config import MAX_INT, ConfigKey, ConfigTable, value_text, whole_number
-from millrace.errors import InvalidConfigError, InvalidRequestError, MetadataTimeoutError, UnknownTopicError
+from millrace.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
 from millrace.zk import paths
 from millrace_broker.cluster.config_sources import (
     BROKER_KEYS,
@@ -55,7 +55,6 @@ from millrace_broker.storage.config import TOPIC_CONFIG
 
 logger = logging.getLogger(__name__)
 
-CHANGE_TIMEOUT_S = 15.0
 KEPT_CONFIGURATIONS = 100
 Alter = Callable[[Properties, Mapping[str, ConfigKey]], Properties]
 """Returns the configuration that a resource gets for its own one, given the declarations of its properties."""
@@ -88,40 +87,6 @@ def check_group_name(name: str) -> None:
     """Raises InvalidRequestError where the name can't be that of a node in ZooKeeper, which keeps the configuration."""
     if not paths.is_name(name):
         raise InvalidRequestError(f"group name {name!r} is invalid: it must be the name of a node of ZooKeeper")
-
-
-def check_group_config(own: Properties, config: ConsumerGroupConfig) -> None:
-    """Raises InvalidConfigError for a property that a group may not have, a bad value, or one out of bounds."""
-    unknown = next((name for name in own if name not in GROUP_KEYS), None)
-    if unknown is not None:
-        raise InvalidConfigError(f"Unknown group config name: {unknown}")
-    ConfigTable(GROUP_KEYS.values()).parse(own)
-    config.of_group(own)
-
-
-def logger_entries(levels: LoggerLevels) -> list[ConfigEntry]:
-    """Returns an entry of DescribeConfigs for each logger, with its level."""
-    source = ConfigSource.DYNAMIC_BROKER_LOGGER
-    return [
-        ConfigEntry(ConfigKey(name=name, default=level, doc=DOC, is_dynamic=True), level, source, ())
-        for name, level in levels.levels().items()
-    ]
-
-
-def change_loggers(levels: LoggerLevels, operations: Iterable[Operation], *, validate_only: bool) -> None:
-    """Sets and removes the levels of loggers, all of them or none; with `validate_only` only checks the operations.
-
-    Raises InvalidConfigError for an unknown logger or level, InvalidRequestError for operations on lists and for one
-    that removes the level of the root logger.
-    """
-    changes: dict[str, str | None] = {}
-    for name, number, value in operations:
-        if number not in (OperationType.SET, OperationType.DELETE):
-            raise InvalidRequestError(f"{name}: the level of a logger can only be set or deleted")
-        changes[name] = value if number == OperationType.SET else None
-    levels.check(changes)
-    if not validate_only:
-        levels.change(changes)
 
 
 def layers_of(image: MetadataImage, broker_id: int, static: Properties) -> BrokerLayers:
@@ -223,16 +188,27 @@ class ConfigManager:
     def describe_loggers(self, name: str) -> list[ConfigEntry]:
         """Returns an entry with the level of each logger. Raises InvalidRequestError for another broker's id."""
         self._check_is_this_broker(name)
-        return logger_entries(self._loggers)
+        source = ConfigSource.DYNAMIC_BROKER_LOGGER
+        return [
+            ConfigEntry(ConfigKey(name=name, default=level, doc=DOC, is_dynamic=True), level, source, ())
+            for name, level in self._loggers.levels().items()
+        ]
 
     def change_loggers(self, name: str, operations: Iterable[Operation], *, validate_only: bool) -> None:
-        """Sets and removes levels of this broker's loggers, until it stops.
+        """Sets and removes levels of this broker's loggers, until it stops: all of them, or none.
 
-        Raises InvalidRequestError for another broker's id or an operation on lists, InvalidConfigError for an unknown
-        logger or level.
+        Raises InvalidRequestError for another broker's id, for an operation on lists, and for one that removes the
+        level of the root logger, InvalidConfigError for an unknown logger or level.
         """
         self._check_is_this_broker(name)
-        change_loggers(self._loggers, operations, validate_only=validate_only)
+        changes: dict[str, str | None] = {}
+        for logger_name, number, value in operations:
+            if number not in (OperationType.SET, OperationType.DELETE):
+                raise InvalidRequestError(f"{logger_name}: the level of a logger can only be set or deleted")
+            changes[logger_name] = value if number == OperationType.SET else None
+        self._loggers.check(changes)
+        if not validate_only:
+            self._loggers.change(changes)
 
     def describe_group(self, name: str) -> list[ConfigEntry]:
         """Returns an entry for every property of a group, existing or not. Raises InvalidRequestError for a bad id."""
@@ -244,7 +220,11 @@ class ConfigManager:
         check_group_name(name)
         async with self._changing:
             config = alter(self._metadata.image.group_configs.get(name, {}), GROUP_KEYS)
-            check_group_config(config, self._consumer_groups)
+            unknown = next((one for one in config if one not in GROUP_KEYS), None)
+            if unknown is not None:
+                raise InvalidConfigError(f"Unknown group config name: {unknown}")
+            ConfigTable(GROUP_KEYS.values()).parse(config)
+            self._consumer_groups.of_group(config)
             if not validate_only:
                 await asyncio.to_thread(self._store.set_group_config, name, config)
                 await self._until(lambda image: image.group_configs.get(name) == config, f"group {name}")
@@ -298,10 +278,8 @@ class ConfigManager:
                 await asyncio.to_thread(self.check_certificates, after)
 
     async def _until(self, holds: Callable[[MetadataImage], bool], subject: str) -> None:
-        try:
-            await self._metadata.until(holds, CHANGE_TIMEOUT_S)
-        except TimeoutError:
-            raise MetadataTimeoutError(f"the configuration of {subject} was changed but is not seen yet") from None
+        message = f"the configuration of {subject} was changed but is not seen yet"
+        await self._metadata.until_seen(holds, message)
 
 
 @contextmanager

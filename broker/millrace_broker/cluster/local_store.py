@@ -32,7 +32,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 from uuid import UUID
 
 from millrace.errors import InvalidPartitionsError, StorageError, TopicExistsError, UnknownTopicError, ZooKeeperError
@@ -369,16 +369,6 @@ def _topic_info(name: str, fields: StoredTopic, leader: int) -> TopicInfo:
     return TopicInfo(name, UUID(hex=fields["topic_id"]), partitions, dict(fields["config"]))
 
 
-class LogHistory(NamedTuple):
-    """A log's newest leader epoch, -1 for none, and whether the log was closed cleanly and has lost nothing."""
-
-    newest_epoch: int
-    is_whole: bool
-
-
-NO_LOG = LogHistory(NO_LEADER_EPOCH, is_whole=False)
-
-
 def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> bool:
     """Stores higher leader epochs for partitions whose log needs them; returns False where the disk is full.
 
@@ -397,15 +387,6 @@ def raise_leader_epochs(store: LocalStore, broker_id: int, logs: LogManager) -> 
     return True
 
 
-def leader_epoch_at_start(stored: int, history: LogHistory) -> int:
-    """Returns the epoch in which to lead a partition: the newest known, one more unless the log is whole.
-
-    `stored` is the leader epoch in the cluster's metadata.
-    """
-    known = max(stored, history.newest_epoch)
-    return known if history.is_whole else known + 1
-
-
 def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager) -> dict[TopicPartition, int]:
     """Returns the new leader epochs of the broker's partitions where they must be higher than the image's."""
     raised: dict[TopicPartition, int] = {}
@@ -414,14 +395,14 @@ def raised_leader_epochs(image: MetadataImage, broker_id: int, logs: LogManager)
             if one.leader == broker_id:
                 key = TopicPartition(topic.name, one.index)
                 log = logs.get(key) if logs.topic_id(key) in (None, topic.topic_id) else None
-                epoch = leader_epoch_at_start(one.leader_epoch, NO_LOG if log is None else history_of(log))
+                newest = NO_LEADER_EPOCH if log is None else log.leader_epochs.newest_found
+                epoch = max(one.leader_epoch, newest) + (log is None or not _is_whole(log))
                 if epoch > one.leader_epoch:
                     raised[key] = epoch
     return raised
 
 
-def history_of(log: Log) -> LogHistory:
-    """Returns a just opened log's newest leader epoch, and whether it had been closed cleanly and lost nothing."""
+def _is_whole(log: Log) -> bool:
+    """Returns whether a log that was just opened had been closed cleanly, and has lost nothing."""
     recovery = log.recovery
-    is_whole = recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments
-    return LogHistory(log.leader_epochs.newest_found, is_whole)
+    return recovery.was_clean and not recovery.truncated_bytes and not recovery.dropped_segments

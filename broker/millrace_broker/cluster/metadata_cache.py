@@ -19,10 +19,11 @@ from contextlib import suppress
 from uuid import UUID
 
 from millrace.addresses import PLAINTEXT, Address
-from millrace.errors import MillraceError
+from millrace.errors import MetadataTimeoutError, MillraceError
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo
 from millrace_broker.storage import TopicPartition
 
+CHANGE_TIMEOUT_S = 15.0
 BROKERS_TIMEOUT_S = 5.0  # then clients may rather ask another broker
 logger = logging.getLogger(__name__)
 HasPartition = Callable[[str, int], bool]
@@ -71,6 +72,15 @@ class MetadataCache:
         """Waits until the controller has told this broker of the live brokers, but at most for `BROKERS_TIMEOUT_S`."""
         with suppress(TimeoutError):
             await self.until(lambda image: bool(image.brokers), BROKERS_TIMEOUT_S)
+
+    async def until_seen(
+        self, holds: Callable[[MetadataImage], bool], message: str, timeout_s: float = CHANGE_TIMEOUT_S
+    ) -> None:
+        """Waits until a change is in the image, as `holds` says; raises MetadataTimeoutError with the message."""
+        try:
+            await self.until(holds, timeout_s)
+        except TimeoutError:
+            raise MetadataTimeoutError(message) from None
 
     async def until(self, holds: Callable[[MetadataImage], bool], timeout_s: float) -> None:
         """Waits until `holds` is true for the current image; raises TimeoutError after `timeout_s`."""

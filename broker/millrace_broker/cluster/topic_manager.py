@@ -14,7 +14,6 @@ from uuid import uuid4
 
 from millrace.config import MAX_INT
 from millrace.errors import (
-    MetadataTimeoutError,
     TopicBeingDeletedError,
     TopicDeletionDisabledError,
     TopicExistsError,
@@ -22,13 +21,13 @@ from millrace.errors import (
 )
 from millrace.uuids import encode_id
 from millrace_broker.cluster import topics as rules
-from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_cache import CHANGE_TIMEOUT_S, MetadataCache
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicInfo, racks_of
 from millrace_broker.cluster.store import MetadataStore
 from millrace_broker.cluster.topics import Replicas, assign_replicas
 from millrace_broker.properties.broker_config import BrokerConfig
 
-CHANGE_TIMEOUT = timedelta(seconds=15)
+CHANGE_TIMEOUT = timedelta(seconds=CHANGE_TIMEOUT_S)
 DELETION_PAUSE_S = 0.05
 CheckConfig = Callable[[Mapping[str, str]], None]
 Charge = Callable[[int], None]  # is told how many partitions are about to be made or deleted, and may refuse that
@@ -187,10 +186,7 @@ class TopicManager:
         return TopicInfo(name, uuid4(), _partitions(replicas), dict(config))
 
     async def _until(self, holds: Callable[[Mapping[str, TopicInfo]], bool], message: str, within: timedelta) -> None:
-        try:
-            await self._metadata.until(lambda image: holds(image.topics), within.total_seconds())
-        except TimeoutError:
-            raise MetadataTimeoutError(message) from None
+        await self._metadata.until_seen(lambda image: holds(image.topics), message, within.total_seconds())
 
 
 def _partitions(replicas: Sequence[Replicas], first: int = 0) -> tuple[PartitionInfo, ...]:

@@ -1,12 +1,13 @@
 """The leader epochs with which a broker starts: one more wherever the end of a log may have been lost."""
 
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.cluster.local_store import NO_LOG, LogHistory, leader_epoch_at_start, raised_leader_epochs
+from millrace_broker.cluster.local_store import raised_leader_epochs
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
@@ -14,6 +15,17 @@ from millrace_support.clock import ManualClock
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([NewRecord(b"value", timestamp_ms=1000)])
 ONE, OTHER, MISSING = (TopicPartition("t", number) for number in range(3))
+
+
+def started(*dirs: str) -> LogManager:
+    logs = LogManager(OsFileSystem(), ManualClock(), dirs, {}, "cluster", 1)
+    logs.start()
+    return logs
+
+
+def image(topic_id: uuid.UUID = TOPIC_ID, epoch: int = 0, leader: int = 1) -> MetadataImage:
+    partitions = tuple(PartitionInfo(index, leader, epoch, (leader,), (leader,)) for index in range(3))
+    return MetadataImage("cluster", 1, {}, {"t": TopicInfo("t", topic_id, partitions, {})})
 
 
 @pytest.mark.parametrize(
@@ -29,22 +41,15 @@ ONE, OTHER, MISSING = (TopicPartition("t", number) for number in range(3))
     ],
 )
 def test_the_rule(stored: int, newest_epoch: int, epoch: int, *, is_whole: bool) -> None:
-    assert leader_epoch_at_start(stored, LogHistory(newest_epoch, is_whole)) == epoch
+    recovery = SimpleNamespace(was_clean=is_whole, truncated_bytes=0, dropped_segments=0)
+    log = SimpleNamespace(leader_epochs=SimpleNamespace(newest_found=newest_epoch), recovery=recovery)
+    logs = SimpleNamespace(get=lambda _: log, topic_id=lambda _: TOPIC_ID)
+    assert raised_leader_epochs(image(epoch=stored), 1, logs).get(ONE, stored) == epoch
 
 
 def test_a_log_that_is_gone_has_lost_all() -> None:
-    assert leader_epoch_at_start(3, NO_LOG) == 4
-
-
-def started(*dirs: str) -> LogManager:
-    logs = LogManager(OsFileSystem(), ManualClock(), dirs, {}, "cluster", 1)
-    logs.start()
-    return logs
-
-
-def image(topic_id: uuid.UUID = TOPIC_ID, epoch: int = 0, leader: int = 1) -> MetadataImage:
-    partitions = tuple(PartitionInfo(index, leader, epoch, (leader,), (leader,)) for index in range(3))
-    return MetadataImage("cluster", 1, {}, {"t": TopicInfo("t", topic_id, partitions, {})})
+    logs = SimpleNamespace(get=lambda _: None, topic_id=lambda _: None)
+    assert raised_leader_epochs(image(epoch=3), 1, logs)[ONE] == 4
 
 
 @pytest.fixture
