@@ -99,15 +99,13 @@ class ZooKeeperAcls:
 
     def _read_nodes(self, patterns: list[ResourcePattern]) -> list[frozenset[Acl] | None]:
         nodes = self._session.get_many([paths.acls(one) for one in patterns], watch=True)
-        return [None if data is None else _decoded(one, data) for one, data in zip(patterns, nodes, strict=True)]
+        return [None if data is None else _entries(one, data) for one, data in zip(patterns, nodes, strict=True)]
 
 
-def _decoded(pattern: ResourcePattern, data: bytes) -> frozenset[Acl]:
-    try:
-        return decode_acls(data)
-    except ZooKeeperError:
-        logger.exception("%s can't be read: all is denied there but to super users", paths.acls(pattern))
-        return NOBODY
+def _entries(pattern: ResourcePattern, data: bytes) -> frozenset[Acl]:
+    sentence = "%s can't be read: all is denied there but to super users"
+    entries = codec.readable(decode_acls, data, logger, sentence, paths.acls(pattern))
+    return NOBODY if entries is None else entries
 
 
 def _write(path: str, acls: frozenset[Acl], version: int | None) -> Operation:
@@ -131,7 +129,14 @@ class ZooKeeperTokens:
         """Returns the tokens by id, and watches them; one that can't be read is logged and left out."""
         ids = sorted(self._session.children(paths.DELEGATION_TOKENS, watch=True))
         nodes = self._session.get_many([paths.delegation_token(one) for one in ids], watch=True)
-        return dict(_readable(dict(zip(ids, nodes, strict=True))))
+        tokens = {
+            one: codec.readable(
+                decode_token, data, logger, "%s can't be read and is left out", paths.delegation_token(one)
+            )
+            for one, data in zip(ids, nodes, strict=True)
+            if data is not None
+        }
+        return {one: token for one, token in tokens.items() if token is not None}
 
     def put(self, token: DelegationToken) -> None:
         """Writes a token, and notifies the other brokers by a node that they watch."""
@@ -146,17 +151,6 @@ class ZooKeeperTokens:
     def _notify(self, token_id: str) -> None:
         self._session.multi([Create(paths.TOKEN_CHANGE, token_id.encode(), sequential=True)])
         remove_old_notifications(self._session, paths.TOKEN_CHANGES)
-
-
-def _readable(nodes: Mapping[str, bytes | None]) -> list[tuple[str, DelegationToken]]:
-    tokens = []
-    for token_id, data in nodes.items():
-        if data is not None:
-            try:
-                tokens.append((token_id, decode_token(data)))
-            except ZooKeeperError:
-                logger.exception("%s can't be read and is left out", paths.delegation_token(token_id))
-    return tokens
 
 
 Configs = Mapping[str, Mapping[str, str]]

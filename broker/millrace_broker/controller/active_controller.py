@@ -8,15 +8,15 @@ the broker claims the role again, and starts by reading everything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from millrace.addresses import PLAINTEXT
-from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
+from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace.zk import controller_codec, paths
+from millrace.zk import codec, controller_codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.control_requests import (
@@ -42,6 +42,7 @@ from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Role(NamedTuple):
@@ -165,11 +166,7 @@ class ActiveController:
         """Begins the reassignments that a tool has written to ZooKeeper, and removes the request."""
         request = self._store.requested(paths.REASSIGNMENT)
         if request is not None:
-            try:
-                targets = controller_codec.decode_reassignment(request.data)
-            except ZooKeeperError:
-                logger.exception("%s can't be read and is removed", request.path)
-                targets = {}
+            targets = _read(request, controller_codec.decode_reassignment) or {}
             outcomes = self.reassign({TopicPartition(*key): target for key, target in targets.items()})
             for key, outcome in outcomes.items():
                 if outcome is not ErrorCode.NONE:
@@ -189,8 +186,8 @@ class ActiveController:
     def read_log_dir_events(self) -> None:
         """Sends LeaderAndIsr to brokers whose data directories have failed or are back; they respond which replicas."""
         notifications = self._store.notifications(paths.LOG_DIR_EVENTS)
-        brokers = {broker for one in notifications for broker in _broker_of(one)}
-        self._start_replicas(brokers & self.cluster.brokers.keys())
+        brokers = {_read(one, controller_codec.decode_log_dir_event) for one in notifications}
+        self._start_replicas(self.cluster.brokers.keys() & brokers)
         self._store.remove(one.path for one in notifications)
         self._send()
 
@@ -452,17 +449,8 @@ def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozense
 
 def _named(notification: Notification) -> list[TopicPartition]:
     """Returns the partitions in the data of a notification's node; none, and logs that, if the data can't be read."""
-    try:
-        return [TopicPartition(*one) for one in controller_codec.decode_partitions(notification.data)]
-    except ZooKeeperError:
-        logger.exception("%s can't be read and is removed", notification.path)
-        return []
+    return [TopicPartition(*one) for one in _read(notification, controller_codec.decode_partitions) or ()]
 
 
-def _broker_of(notification: Notification) -> list[int]:
-    """Returns a list of the broker whose data directory has failed, by a node's data; empty if it can't be read."""
-    try:
-        return [controller_codec.decode_log_dir_event(notification.data)]
-    except ZooKeeperError:
-        logger.exception("%s can't be read and is removed", notification.path)
-        return []
+def _read(notification: Notification, decode: Callable[[bytes], T]) -> T | None:
+    return codec.readable(decode, notification.data, logger, "%s can't be read and is removed", notification.path)

@@ -104,10 +104,8 @@ def other_controller(session: ZooKeeperSession) -> tuple[LiveBroker, int] | None
     (controller,) = session.nodes([paths.CONTROLLER])
     if controller is None:
         return None
-    try:
-        broker_id = decode_controller(controller.data)
-    except ZooKeeperError:
-        logger.exception("%s can't be read", paths.CONTROLLER)
+    broker_id = codec.readable(decode_controller, controller.data, logger, "%s can't be read", paths.CONTROLLER)
+    if broker_id is None:
         return None
     (node,) = session.nodes([paths.broker(broker_id)])
     if node is None or node.session_id != controller.session_id:
@@ -411,21 +409,17 @@ def _chunks(states: States, size: int) -> Iterable[States]:
 
 def _readable_broker(broker: int, node: Node) -> LiveBroker | None:
     """Returns a broker from the node of its registration; None, and logs that, where it can't be read."""
-    try:
-        found = codec.decode_broker(node.data)
-    except ZooKeeperError:
-        logger.exception("broker %d can't be read and is left out", broker)
+    found = codec.readable(codec.decode_broker, node.data, logger, "broker %d can't be read and is left out", broker)
+    if found is None:
         return None
     return LiveBroker(broker, node.created_zxid, found.endpoints, found.rack, found.registers_again)
 
 
 def _readable(name: str, node: Node | None) -> codec.TopicAssignment | None:
     """Returns the replicas of a topic's partitions from its node; None without a node, or if it can't be read."""
-    try:
-        return None if node is None else codec.decode_topic(node.data)
-    except ZooKeeperError:
-        logger.exception("topic %s can't be read and is left out", name)
+    if node is None:
         return None
+    return codec.readable(codec.decode_topic, node.data, logger, "topic %s can't be read and is left out", name)
 
 
 def _topic(assignment: codec.TopicAssignment) -> Topic:
@@ -450,10 +444,9 @@ def _encoded(topic: Topic) -> codec.TopicAssignment:
 
 def _readable_state(key: TopicPartition, node: Node) -> LeaderAndIsr | None:
     """Returns a partition's leader and ISR from its node; None, and logs that, where it can't be read."""
-    try:
-        state = codec.decode_partition_state(node.data)
-    except ZooKeeperError:
-        logger.exception("%s has no leader: %s can't be read", key, paths.partition_state(*key))
+    sentence, path = "%s has no leader: %s can't be read", paths.partition_state(*key)
+    state = codec.readable(codec.decode_partition_state, node.data, logger, sentence, key, path)
+    if state is None:
         return None
     return LeaderAndIsr(
         state.leader, state.leader_epoch, state.isr, node.version, state.controller_epoch, state.leader_recovery_state

@@ -22,6 +22,7 @@ whose fields they know, and raise ZooKeeperError for other documents.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index as whole
@@ -271,6 +272,17 @@ def decoded(data: bytes, what: str, build: Callable[[Any], T]) -> T:
 
 
 ACLS_VERSION = 1
+
+
+def readable(
+    decode: Callable[[bytes], T], data: bytes, logger: logging.Logger, sentence: str, *names: object
+) -> T | None:
+    """Returns what `decode` makes of a node's data; None, and logs a sentence with `names`, if it can't be read."""
+    try:
+        return decode(data)
+    except ZooKeeperError:
+        logger.exception(sentence, *names)
+        return None
 
 
 def encode_acls(acls: Iterable[Acl]) -> bytes:
