@@ -45,13 +45,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Role(NamedTuple):
-    """Identifies the controller: the id of this broker, and the controller epoch that its claim has given it."""
-
-    broker_id: int
-    epoch: int
-
-
 class ControllerConfig(NamedTuple):
     """The broker's properties that the controller obeys."""
 
@@ -63,11 +56,11 @@ class ControllerConfig(NamedTuple):
 
 
 class ActiveController:
-    """This broker's work as the controller, from a successful claim until it ends; for one thread."""
+    """This broker's work as the controller, from a successful claim (of `store`) until it ends; for one thread."""
 
     def __init__(
         self,
-        role: Role,
+        broker_id: int,
         config: ControllerConfig,
         store: ControllerStore,
         channels: BrokerChannels,
@@ -77,7 +70,7 @@ class ActiveController:
         self._config = config
         self._store = store
         self._channels = channels
-        self._requests = ControlRequests(self.cluster, role.broker_id, role.epoch, config.inter_broker_listener)
+        self._requests = ControlRequests(self.cluster, broker_id, store.claim.epoch, config.inter_broker_listener)
         self._leaders = PartitionLeaders(
             self.cluster, store, self._requests, counts, is_unclean_allowed=config.is_unclean_allowed
         )

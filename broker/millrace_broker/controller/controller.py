@@ -26,7 +26,7 @@ from millrace.errors import ErrorCode, NotControllerError, is_unforeseen
 from millrace.zk import paths
 from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
-from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
+from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.broker_channels import BrokerChannels, OnEnded, OnResponse
 from millrace_broker.controller.cluster_state import ClusterCounts, LiveBroker, count_cluster
 from millrace_broker.controller.control_requests import BrokerResponse
@@ -217,9 +217,7 @@ class Controller:
         channels = self._new_channels(self._take_responses_of(claim), self._take_ends_of(claim))
         self._claim = claim
         store = ControllerStore(self._session, claim)
-        self._active = ActiveController(
-            Role(self._broker_id, claim.epoch), self._config, store, channels, self.elections
-        )
+        self._active = ActiveController(self._broker_id, self._config, store, channels, self.elections)
         self._rebalance_at_s = self._clock.monotonic_s() + (self._config.rebalance_interval_s or 0.0)
         self._active.start()
 

@@ -169,7 +169,7 @@ class ControllerStore:
 
     def __init__(self, session: ZooKeeperSession, claim: ControllerClaim) -> None:
         self._session = session
-        self._claim = claim
+        self.claim = claim
 
     def brokers(self) -> dict[int, LiveBroker]:
         """Returns the registered brokers by id; one whose registration can't be read is logged and left out."""
@@ -201,10 +201,6 @@ class ControllerStore:
             if assignment is not None:
                 topics[name] = _topic(assignment)
         return topics
-
-    def states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
-        """Returns the stored leader and ISR of those partitions that have them and can be read."""
-        return {key: state for key, (state, _) in self.written_states(keys).items()}
 
     def written_states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, WrittenState]:
         """Returns the stored states (leader and ISR) of partitions, each with the transaction that wrote it.
@@ -303,16 +299,15 @@ class ControllerStore:
                 del left[keys[answer.index]]
         return written, refused
 
-    def write_assignments(self, name: str, assignments: Mapping[int, Assignment]) -> None:
-        """Replaces the replicas of some partitions of a topic, by index; other changes in the topic's node stay."""
-        path = paths.topic(name)
+    def write_assignment(self, key: TopicPartition, assignment: Assignment) -> None:
+        """Replaces the replicas of a partition; other changes in its topic's node stay."""
+        path = paths.topic(key.topic)
         for _ in range(ATTEMPTS):
             (node,) = self._session.nodes([path])
             if node is None:
                 raise ZooKeeperError(f"{path} is gone, though no one has asked to delete the topic")
             topic = _topic(codec.decode_topic(node.data))
-            for index, assignment in assignments.items():
-                topic.assignments[index] = assignment
+            topic.assignments[key.partition] = assignment
             if self._write([SetData(path, codec.encode_topic(_encoded(topic)), node.version)]) is None:
                 return
         raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
@@ -387,17 +382,17 @@ class ControllerStore:
         return all(self._write([Delete(path) for path in chunk]) is None for chunk in chunks)
 
     def _claimed(self, state: LeaderAndIsr) -> LeaderAndIsr:
-        return replace(state, controller_epoch=self._claim.epoch)
+        return replace(state, controller_epoch=self.claim.epoch)
 
     def _write(self, operations: Sequence[Operation]) -> Refused | None:
         """Writes in one transaction, or raises NotControllerError; returns the operation that was refused, or None."""
         if not operations:
             return None
-        answer = self._session.multi([self._claim.check(), *operations])
+        answer = self._session.multi([self.claim.check(), *operations])
         if not isinstance(answer, Refused):
             return None
         if answer.index == 0:
-            raise NotControllerError(f"another broker has become the controller since epoch {self._claim.epoch}")
+            raise NotControllerError(f"another broker has become the controller since epoch {self.claim.epoch}")
         return Refused(answer.index - 1, answer.path, answer.reason)
 
 

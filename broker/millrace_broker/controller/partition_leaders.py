@@ -106,8 +106,8 @@ class PartitionLeaders:
 
     def read_again(self, keys: Collection[TopicPartition]) -> None:
         """Reads the states of partitions from ZooKeeper into `cluster`, as others have changed them."""
-        found = self._store.states(keys)
-        self._cluster.leaders |= found
+        found = self._store.written_states(keys)
+        self._cluster.leaders |= {key: one.state for key, one in found.items()}
         for key in set(keys) - found.keys():
             self._cluster.leaders.pop(key, None)
 
@@ -195,7 +195,7 @@ class Reassignments:
         return elect_in_target(Assignment(assignment.replicas), state, self._cluster.online(key))
 
     def _write(self, key: TopicPartition, assignment: Assignment) -> None:
-        self._store.write_assignments(key.topic, {key.partition: assignment})
+        self._store.write_assignment(key, assignment)
         self._set(key, assignment)
 
     def _set(self, key: TopicPartition, assignment: Assignment) -> None:

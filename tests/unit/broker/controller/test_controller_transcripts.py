@@ -41,7 +41,7 @@ from millrace.zk import codec, controller_codec, paths
 from millrace.zk.operations import Create, Delete, Refused
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.cluster.zookeeper_store import adopted_states
-from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
+from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.cluster_state import LeaderAndIsr
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
@@ -190,7 +190,7 @@ class Stage(transcripts.Stage):
         claim = claim_controller(self.session, CONTROLLER, NOW_MS)
         self.channels = Channels()
         self.active = ActiveController(
-            Role(CONTROLLER, claim.epoch),
+            CONTROLLER,
             self.config,
             ControllerStore(self.session, claim),
             self.channels,

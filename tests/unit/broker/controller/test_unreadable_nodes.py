@@ -5,7 +5,7 @@ import pytest
 from millrace.addresses import plaintext_endpoint
 from millrace.uuids import NO_TOPIC_ID
 from millrace.zk import codec, paths
-from millrace_broker.controller.active_controller import ActiveController, ControllerConfig, Role
+from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.controller import WATCHED
 from millrace_broker.controller.controller_store import ControllerStore, claim_controller
 from millrace_broker.metrics import ElectionCounts
@@ -59,9 +59,7 @@ def zookeeper():
 def controller_of(zookeeper):
     session = ModelSession(zookeeper)
     claim = claim_controller(session, 1, 0)
-    controller = ActiveController(
-        Role(1, claim.epoch), ControllerConfig(), ControllerStore(session, claim), Channels(), ElectionCounts()
-    )
+    controller = ActiveController(1, ControllerConfig(), ControllerStore(session, claim), Channels(), ElectionCounts())
     controller.start()
     read_all(controller)
     return controller
