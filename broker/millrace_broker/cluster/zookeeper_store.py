@@ -300,12 +300,10 @@ class ZooKeeperStore:
         if self.session.get(paths.topic(name)) is None:
             raise UnknownTopicError(f"The topic '{name}' does not exist.")
         self._set_config(paths.topic_config(name), f"topics/{name}", config)
-        self._read_configs(frozenset({paths.topic_config(name)}))
 
     def set_broker_config(self, entity: str, config: Mapping[str, str]) -> None:
         """Replaces `/config/brokers/[entity]` and notifies the other brokers."""
         self._set_config(paths.broker_config(entity), f"brokers/{entity}", config)
-        self._read_configs(frozenset())
 
     def set_group_config(self, group_id: str, config: Mapping[str, str]) -> None:
         """Replaces `/config/groups/[group]`, which brokers watch, so that no notification is needed; Kafka lacks it."""
@@ -317,7 +315,6 @@ class ZooKeeperStore:
         path = f"{paths.CONFIGS}/{entity}"
         self.session.ensure(paths.parent(path))
         self._set_config(path, entity, config)
-        self._read_configs(frozenset({path}))
 
     def change_acls(self, pattern: ResourcePattern, change: Change) -> None:
         """Replaces the entries of a resource by what `change` makes of the newest, and notifies the other brokers."""
@@ -381,6 +378,7 @@ class ZooKeeperStore:
         if refused is not None:
             raise ZooKeeperError(f"{path} is not changed: {refused} was changed by another broker")
         remove_old_notifications(self.session, paths.CONFIG_CHANGES)
+        self._read_configs(frozenset({path}))
 
     def _note_broker_epoch(self, created_zxid: int) -> None:
         self.broker_epoch = created_zxid
