@@ -101,9 +101,9 @@ class Cluster:
             return False
         log = follower.log
         cut = cut_for(log.leader_epochs.entries, log.log_end_offset, 0, answer)
-        assert cut.offset >= common_end(follower, self.leader), "what both have is never cut"
-        follower.truncate(cut.offset)
-        return cut.asks_again or log.log_end_offset < offset
+        assert cut >= common_end(follower, self.leader), "what both have is never cut"
+        follower.truncate(cut)
+        return log.log_end_offset < offset
 
     def settle(self) -> None:
         """Lets everyone fetch until all have what the leader has."""

@@ -30,7 +30,6 @@ The functions are pure; `entries` are a log's leader epochs with their first off
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
 
@@ -57,34 +56,20 @@ def epoch_of_offset(entries: Entries, offset: int) -> int:
     return next((number for number, start in reversed(entries) if start <= offset), NO_LEADER_EPOCH)
 
 
-class FetchPosition(NamedTuple):
-    """The offset to fetch from, and the epoch before it, by which the leader compares logs; -1 compares nothing."""
+def fetch_position(entries: Entries, log_end_offset: int, high_watermark: int) -> tuple[int, int]:
+    """Returns (offset, epoch) where a follower begins to fetch from a new leader, or from one in a new epoch.
 
-    offset: int
-    last_fetched_epoch: int
-
-
-class Cut(NamedTuple):
-    """The offset at which to cut a follower's log, and whether to ask its leader again after that."""
-
-    offset: int
-    asks_again: bool
-
-
-def fetch_position(entries: Entries, log_end_offset: int, high_watermark: int) -> FetchPosition:
-    """Returns where a follower begins to fetch from a new leader, or from one in a new epoch.
-
-    The epoch is that of the last record: a newer one in which nothing was written may be unknown to all other brokers.
-    A log without epochs can't be compared. So it is cut at the high watermark, below which all that was acknowledged is
-    the same everywhere, and is fetched from there.
+    The epoch, by which the leader compares logs (-1 compares nothing), is that of the last record: a newer one in which
+    nothing was written may be unknown to all other brokers. A log without epochs can't be compared. So it is cut at the
+    high watermark, below which all that was acknowledged is the same everywhere, and is fetched from there.
     """
     written = [epoch for epoch, start_offset in entries if start_offset < log_end_offset]
     if not written:
-        return FetchPosition(min(high_watermark, log_end_offset), NO_LEADER_EPOCH)
-    return FetchPosition(log_end_offset, written[-1])
+        return min(high_watermark, log_end_offset), NO_LEADER_EPOCH
+    return log_end_offset, written[-1]
 
 
-def cut_for(entries: Entries, log_end_offset: int, high_watermark: int, leaders_end: tuple[int, int]) -> Cut:
+def cut_for(entries: Entries, log_end_offset: int, high_watermark: int, leaders_end: tuple[int, int]) -> int:
     """Returns where to cut a follower's log, by the leader's (epoch, end offset) of its newest epoch up to ours.
 
     That is the diverging epoch of a Fetch answer, or the answer to OffsetForLeaderEpoch. (-1, -1) says that the leader
@@ -93,10 +78,10 @@ def cut_for(entries: Entries, log_end_offset: int, high_watermark: int, leaders_
     """
     leaders_epoch, leaders_offset = leaders_end
     if leaders_end == UNKNOWN:
-        return Cut(min(high_watermark, log_end_offset), asks_again=False)
+        return min(high_watermark, log_end_offset)
     own_epoch, own_offset = end_of_epoch(entries, leaders_epoch, log_end_offset)
     if NO_LEADER_EPOCH in (leaders_epoch, own_epoch):
-        return Cut(min(leaders_offset, log_end_offset), asks_again=False)
-    if own_epoch != leaders_epoch:
-        return Cut(min(own_offset, log_end_offset), asks_again=True)
-    return Cut(min(own_offset, leaders_offset, log_end_offset), asks_again=False)
+        return min(leaders_offset, log_end_offset)
+    if own_epoch != leaders_epoch:  # the next fetch asks again
+        return min(own_offset, log_end_offset)
+    return min(own_offset, leaders_offset, log_end_offset)

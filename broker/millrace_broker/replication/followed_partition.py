@@ -39,7 +39,7 @@ from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched, PartitionKey
 from millrace.wire.messages import LIST_OFFSETS
 from millrace_broker.replication.broker_link import BrokerLink
-from millrace_broker.replication.epoch_ends import Cut, cut_for, fetch_position
+from millrace_broker.replication.epoch_ends import cut_for, fetch_position
 from millrace_broker.replication.follower_session import Asked
 from millrace_broker.replication.replica import Replica
 from millrace_broker.storage import AppendWaitsError, Log, LogManager, TopicPartition
@@ -89,10 +89,10 @@ class FollowedPartition(Replica):
     def asked(self) -> Asked:
         """Returns the position to fetch from; a log that ends above its offset has to be cut there first."""
         log = self.log
-        position = fetch_position(log.leader_epochs.entries, log.log_end_offset, log.high_watermark)
-        return Asked(position.offset, position.last_fetched_epoch, self.leader_epoch, log.log_start_offset)
+        offset, epoch = fetch_position(log.leader_epochs.entries, log.log_end_offset, log.high_watermark)
+        return Asked(offset, epoch, self.leader_epoch, log.log_start_offset)
 
-    def cut_at(self, leaders_end: tuple[int, int]) -> Cut:
+    def cut_at(self, leaders_end: tuple[int, int]) -> int:
         """Returns where to cut the log; `leaders_end` is (epoch, end offset) of the leader's newest epoch up to ours.
 
         Raises InvalidRecordError for an epoch above our newest, and where nothing would be cut, though the leader has
@@ -100,7 +100,7 @@ class FollowedPartition(Replica):
         """
         log = self.log
         cut = cut_for(log.leader_epochs.entries, log.log_end_offset, log.high_watermark, leaders_end)
-        if leaders_end[0] > log.leader_epochs.latest or not 0 <= cut.offset < log.log_end_offset:
+        if leaders_end[0] > log.leader_epochs.latest or not 0 <= cut < log.log_end_offset:
             raise InvalidRecordError(
                 f"{self.topic_partition}: the leader's epoch {leaders_end[0]} ends at {leaders_end[1]}, "
                 f"which leaves the log as it is, up to {log.log_end_offset}"
@@ -182,7 +182,7 @@ class FollowerLogs:
         offsets: dict[FollowedPartition, int] = {}
         for followed, leaders_end in leaders_ends.items():
             try:
-                offsets[followed] = followed.cut_at(leaders_end).offset
+                offsets[followed] = followed.cut_at(leaders_end)
             except MillraceError as error:
                 self._failed(followed, error)
         self.truncate(offsets)

@@ -237,9 +237,9 @@ def kept_offset(leader: StrayReplica, follower: StrayReplica) -> int:
         if leaders_end[0] == epoch and leaders_end[1] >= end:
             return end
         cut = cut_for(written, end, end, leaders_end)
-        if cut.offset >= end:
+        if cut >= end:
             return end
-        end = cut.offset
+        end = cut
     return end
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_broker.replication import followed_partition
-from millrace_broker.replication.epoch_ends import Cut, FetchPosition
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.follower_session import Asked
 from millrace_broker.replication.replica_fetcher import ReplicaFetcher
@@ -26,7 +25,7 @@ FAULTS = Plants()
 @FAULTS.add
 def cuts_nothing(patch: pytest.MonkeyPatch) -> None:
     """Keeps what the leader does not have, and goes on at the log's end."""
-    patch.setattr(FollowedPartition, "cut_at", lambda self, _: Cut(self.log.log_end_offset, asks_again=False))
+    patch.setattr(FollowedPartition, "cut_at", lambda self, _: self.log.log_end_offset)
 
 
 @FAULTS.add
@@ -48,7 +47,7 @@ def cuts_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 @FAULTS.add
 def does_not_ask_where_logs_part(patch: pytest.MonkeyPatch) -> None:
     """Fetches without the epoch of its last record, so that the leader can't compare (KIP-595)."""
-    patch.setattr(followed_partition, "fetch_position", lambda _, end, __: FetchPosition(end, NO_LEADER_EPOCH))
+    patch.setattr(followed_partition, "fetch_position", lambda _, end, __: (end, NO_LEADER_EPOCH))
 
 
 @FAULTS.add
