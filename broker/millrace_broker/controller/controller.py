@@ -214,25 +214,20 @@ class Controller:
         if claim is None:
             return
         logger.info("broker %d is the controller in epoch %d", self._broker_id, claim.epoch)
-        channels = self._new_channels(self._take_responses_of(claim), self._take_ends_of(claim))
+        channels = self._new_channels(self._queued(self._take, claim), self._queued(self._take_end, claim))
         self._claim = claim
         store = ControllerStore(self._session, claim)
         self._active = ActiveController(self._broker_id, self._config, store, channels, self.elections)
         self._rebalance_at_s = self._clock.monotonic_s() + (self._config.rebalance_interval_s or 0.0)
         self._active.start()
 
-    def _take_responses_of(self, claim: ControllerClaim) -> OnResponse:
-        def take(response: BrokerResponse) -> None:
-            self._events.put(lambda: self._take(claim, response))
+    def _queued(self, take: Callable[[ControllerClaim, T], None], claim: ControllerClaim) -> Callable[[T], None]:
+        """Returns a function that queues what the channels tell, to be taken together with the claim they were for."""
+        return lambda told: self._events.put(lambda: take(claim, told))
 
-        return take
-
-    def _take_ends_of(self, claim: ControllerClaim) -> OnEnded:
-        def end(broker: LiveBroker) -> None:
-            if self._active is not None and self._claim is claim and broker.id != self._broker_id:
-                self._active.process_ended(broker)
-
-        return lambda broker: self._events.put(lambda: end(broker))
+    def _take_end(self, claim: ControllerClaim, broker: LiveBroker) -> None:
+        if self._active is not None and self._claim is claim and broker.id != self._broker_id:
+            self._active.process_ended(broker)
 
     def _watch_over(self, other: tuple[LiveBroker, int] | None) -> None:
         """Watches the process of the other broker that is the controller (None: of none), to depose it if it ends."""
