@@ -1,8 +1,8 @@
 """The controller: the broker of a cluster with ZooKeeper that elects leaders and tells all brokers of them.
 
 cluster_state      brokers, assignments, leaders and in-sync replicas, as the controller knows them
-elections          who leads a partition after a failure, at a shutdown, or as an operator prefers (pure)
-alter_partition    the answer to a leader that asks for another ISR (pure)
+elections          who leads a partition after a failure, at a shutdown, or as an operator prefers, and the answer to a
+                   leader that asks for another ISR (pure)
 control_requests   what is sent to which broker (pure)
 controller_store   reads ZooKeeper, and writes only while the claim of the role holds
 broker_channels    sends to each broker in order, again until it answers

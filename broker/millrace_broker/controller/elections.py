@@ -156,27 +156,21 @@ def find_imbalance(cluster: ClusterState, most_percent: int) -> set[TopicPartiti
     A broker is, if more than `most_percent` of the partitions that it should lead are led by others.
     """
     preferred: dict[int, set[TopicPartition]] = defaultdict(set)
-    led_by_others: dict[int, set[TopicPartition]] = defaultdict(set)
+    led_by_others: dict[int, dict[TopicPartition, Assignment]] = defaultdict(dict)
     for key, assignment in cluster.kept_partitions():
         state = cluster.leaders.get(key)
         if state is not None:
             first = assignment.replicas[0]
             preferred[first].add(key)
             if state.leader != first:
-                led_by_others[first].add(key)
+                led_by_others[first][key] = assignment
     return {
         key
         for first, keys in led_by_others.items()
         if 100 * len(keys) > most_percent * len(preferred[first])
-        for key in keys
-        if _can_change(cluster, key)
+        for key, assignment in keys.items()
+        if elect_preferred(assignment, cluster.leaders[key], cluster.online(key)) and not assignment.is_reassigned
     }
-
-
-def _can_change(cluster: ClusterState, key: TopicPartition) -> bool:
-    assignment = cluster.topics[key.topic].assignments[key.partition]
-    is_electable = elect_preferred(assignment, cluster.leaders[key], cluster.online(key)) is not None
-    return is_electable and not assignment.is_reassigned
 
 
 AskedPartition = TopicIdPartition | TopicPartition
