@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from millrace.errors import ZooKeeperError
 from millrace.security.acls import EVERY_HOST, EVERYONE, Acl, AclOperation, Acls, PermissionType, ResourcePattern
@@ -73,7 +72,8 @@ class ZooKeeperAcls:
             for name in sorted(self._session.children(folder, watch=True))
         ]
         dirty = [one for one in patterns if changed is None or one not in self._acls or paths.acls(one) in changed]
-        fresh = dict(zip(dirty, self._read_nodes(dirty), strict=True))
+        nodes = self._session.get_many([paths.acls(one) for one in dirty], watch=True)
+        fresh = {one: None if data is None else _entries(one, data) for one, data in zip(dirty, nodes, strict=True)}
         newest = {one: fresh.get(one, self._acls.get(one)) for one in patterns}
         self._acls = {one: entries for one, entries in newest.items() if entries}
         return self._acls
@@ -96,10 +96,6 @@ class ZooKeeperAcls:
                 remove_old_notifications(self._session, paths.ACL_CHANGES[pattern.pattern_type])
                 return
         raise ZooKeeperError(f"{path} was changed by other brokers {ATTEMPTS} times in a row")
-
-    def _read_nodes(self, patterns: list[ResourcePattern]) -> list[frozenset[Acl] | None]:
-        nodes = self._session.get_many([paths.acls(one) for one in patterns], watch=True)
-        return [None if data is None else _entries(one, data) for one, data in zip(patterns, nodes, strict=True)]
 
 
 def _entries(pattern: ResourcePattern, data: bytes) -> frozenset[Acl]:
@@ -156,15 +152,6 @@ class ZooKeeperTokens:
 Configs = Mapping[str, Mapping[str, str]]
 
 
-class StoredConfigs(NamedTuple):
-    """All configurations: by topic, by broker id as text or `<default>`, by group, and by client (`users/alice`)."""
-
-    topics: Configs
-    brokers: Configs
-    groups: Configs
-    clients: Configs
-
-
 class ZooKeeperConfigs:
     """Reads all configurations from ZooKeeper, each time only those that have changed; for one thread at a time."""
 
@@ -174,8 +161,11 @@ class ZooKeeperConfigs:
         self._topics: dict[str, Mapping[str, str]] = {}
         self._clients: Configs = {}
 
-    def read(self, changed: frozenset[str] | None) -> StoredConfigs:
-        """Returns the newest configurations; reads again those whose nodes' paths are in `changed` (None: all)."""
+    def read(self, changed: frozenset[str] | None) -> tuple[Configs, Configs, Configs, Configs]:
+        """Returns all configurations; reads those again whose nodes' paths are in `changed` (None: all).
+
+        They are by topic, by broker id as text or `<default>`, by group, and by client (`users/alice`).
+        """
         notified = self._read_notifications()
         if changed is None:
             self._topics = {}
@@ -184,7 +174,7 @@ class ZooKeeperConfigs:
             self._topics = {name: config for name, config in self._topics.items() if name not in dirty}
         if changed is None or any(map(paths.is_of_clients, changed | notified)):
             self._clients = self._read_clients()
-        return StoredConfigs(
+        return (
             self._read_topics(),
             self._read_all(paths.BROKER_CONFIGS),
             self._read_all(paths.GROUP_CONFIGS),

@@ -397,17 +397,10 @@ class ZooKeeperStore:
 
     def _read_configs(self, changed: frozenset[str] | None) -> None:
         with self._reading:
-            configs = self._configs.read(changed)
+            topics, brokers, groups, clients = self._configs.read(changed)
             with self._showing:
-                image = configured_image(self._image, configs.topics)
-                self._show(
-                    replace(
-                        image,
-                        broker_configs=configs.brokers,
-                        group_configs=configs.groups,
-                        client_configs=configs.clients,
-                    )
-                )
+                image = configured_image(self._image, topics)
+                self._show(replace(image, broker_configs=brokers, group_configs=groups, client_configs=clients))
 
     def _read_acls(self, changed: frozenset[str] | None) -> None:
         if self._acls is None:
