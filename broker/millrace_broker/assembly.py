@@ -39,7 +39,7 @@ from millrace_broker.quotas.measures import QuotaWindows
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
-from millrace_broker.replication.isr_tables import IsrTables
+from millrace_broker.replication.isr_tables import IsrTables, Propose
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import LeadershipListener, PartitionRoles, ReplicaFetchers
 from millrace_broker.replication.purgatory import Purgatory
@@ -224,18 +224,18 @@ def _replicas(base: BrokerComponents, config: BrokerConfig) -> ReplicaManager:
         lambda: metadata.address_of(metadata.image.controller_id),
         connect=base.connect,
     )
-    replicas = _replica_manager(base, purgatory, _isr_tables(base, config, changes))
+    replicas = _replica_manager(base, purgatory, _isr_tables(base, config, changes.propose))
     changes.start(replicas.isr_answered)
     base.closing.push_async_callback(changes.stop)
     return replicas
 
 
-def _isr_tables(base: BrokerComponents, config: BrokerConfig, changes: IsrChangeSender | None = None) -> IsrTables:
+def _isr_tables(base: BrokerComponents, config: BrokerConfig, propose: Propose | None = None) -> IsrTables:
     return IsrTables(
         base.broker_id,
         base.clock,
         config.replica_lag_time_max_ms,
-        changes,
+        propose,
         syncs_single_replica=config.single_replica_sync_enable,
     )
 

@@ -1,6 +1,6 @@
 """Asks the controller for the in-sync replicas that this broker's partitions propose (AlterPartition, KIP-497).
 
-    IsrTables(…, isr_changes=sender)        sender.start(replicas.isr_answered)
+    IsrTables(…, propose=sender.propose)   sender.start(replicas.isr_answered)
 
     propose ──► what waits, by partition ──► one request with all of it, one in flight ──► the answer of each partition
 

@@ -1,7 +1,7 @@
 """Brings what happens to led partitions into their tables of in-sync replicas, and carries out what the tables decide.
 
     leads, appends, a follower's fetch, brokers that live or die, the controller's answer, time that passes
-        → `in_sync_replicas` → the partition's high watermark, a proposal to the controller (`IsrChanges`)
+        → `in_sync_replicas` → the partition's high watermark, a proposal to the controller (`isr_change_sender`)
 
 Each method returns whether the partition's high or low watermark has moved, for which requests may wait. Runs on the
 event loop.
@@ -9,8 +9,8 @@ event loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 from uuid import UUID
 
 from millrace.clock import Clock
@@ -23,6 +23,8 @@ from millrace_broker.storage import TopicPartition
 
 REPLICA_LAG_TIME_MAX_MS = 30_000
 
+Propose = Callable[[TopicPartition, UUID, int, Proposal], None]  # the number is the leader epoch
+
 
 class Accepted(NamedTuple):
     """The controller's answer to a proposal that it accepts: the ISR and epochs that the partition has now."""
@@ -30,14 +32,6 @@ class Accepted(NamedTuple):
     isr: frozenset[int]
     leader_epoch: int
     partition_epoch: int
-
-
-class IsrChanges(Protocol):
-    """Asks the controller to change ISRs; the answers are passed to `ReplicaManager.isr_answered`."""
-
-    def propose(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, proposal: Proposal) -> None:
-        """Asks the controller for an ISR; a proposal for the same partition that still waits is replaced."""
-        ...
 
 
 class IsrTables:
@@ -49,7 +43,7 @@ class IsrTables:
         broker_id: the id of this broker, which leads.
         clock: measures how far followers lag.
         lag_time_max_ms: how long a follower may lag and stay in sync (`replica.lag.time.max.ms`).
-        isr_changes: takes proposals to the controller; without other brokers there is none, and no ISR changes.
+        propose: takes proposals to the controller; without other brokers there is none, and no ISR changes.
         syncs_single_replica: whether the only replica commits what is synced, and nothing else.
 
     Attributes:
@@ -61,14 +55,14 @@ class IsrTables:
         broker_id: int,
         clock: Clock,
         lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
-        isr_changes: IsrChanges | None = None,
+        propose: Propose | None = None,
         *,
         syncs_single_replica: bool = False,
     ) -> None:
         self._broker_id = broker_id
         self._now_ms = clock.monotonic_ms
         self._lag_time_max_ms = lag_time_max_ms
-        self._isr_changes = isr_changes
+        self._propose = propose
         self._eligible: frozenset[int] = frozenset()
         self._syncs_single_replica = syncs_single_replica
         self.counts = IsrCounts()
@@ -155,8 +149,6 @@ class IsrTables:
     def _carry_out(self, partition: Partition, in_sync: InSyncReplicas, decision: Decision) -> bool:
         if decision.moves_high_watermark:
             partition.follow_in_sync(in_sync)
-        if decision.proposal is not None and self._isr_changes is not None:
-            self._isr_changes.propose(
-                partition.log.topic_partition, partition.topic_id, partition.leader_epoch, decision.proposal
-            )
+        if decision.proposal is not None and self._propose is not None:
+            self._propose(partition.log.topic_partition, partition.topic_id, partition.leader_epoch, decision.proposal)
         return decision.moves_high_watermark or decision.moves_low_watermark

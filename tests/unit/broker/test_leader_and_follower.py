@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -139,7 +138,7 @@ def test_a_follower_that_was_ahead_is_cut_and_what_is_acknowledged_then_both_hav
 def test_a_follower_that_comes_back_joins(play):
     async def scene(home, follower):
         proposed = []
-        home.replicas.isr._isr_changes = SimpleNamespace(propose=lambda *one: proposed.append(one))
+        home.replicas.isr._propose = lambda *one: proposed.append(one)
         home.replicas.take_live_brokers({home.broker_id, FOLLOWER})
         led = home.lead(isr=())
         assert await home.produce() == [(0, 0)]

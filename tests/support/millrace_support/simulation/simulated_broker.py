@@ -195,7 +195,7 @@ class SimulatedBroker:
         self.replicas = ReplicaManager(
             self.logs,
             Purgatory(self._timers()),
-            IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes),
+            IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes.propose),
         )
         longest_s = world.chance.choice(LONGEST_SYNCS_S)
         for data_dir in self.logs.dirs.all:

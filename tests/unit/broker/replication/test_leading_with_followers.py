@@ -58,7 +58,7 @@ class Home:
         self.logs = LogManager(fs, self.clock, ["/data"], {}, "c" * 22, 1)
         self.logs.start()
         self.door = Door()
-        self.replicas = ReplicaManager(self.logs, Purgatory(never), IsrTables(1, self.clock, LAG_MS, self.door))
+        self.replicas = ReplicaManager(self.logs, Purgatory(never), IsrTables(1, self.clock, LAG_MS, self.door.propose))
         self.replicas.take_live_brokers({1, 2, 3})
 
     def lead(
