@@ -16,7 +16,7 @@ from uuid import UUID
 from millrace.addresses import PLAINTEXT
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError, ZooKeeperError
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace.zk import controller_codec, paths
+from millrace.zk import codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.control_requests import (
@@ -166,7 +166,7 @@ class ActiveController:
         request = self._store.requested(paths.REASSIGNMENT)
         if request is not None:
             try:
-                targets = controller_codec.decode_reassignment(request.data)
+                targets = codec.decode_reassignment(request.data)
             except ZooKeeperError:
                 logger.exception("%s can't be read and is removed", request.path)
                 targets = {}
@@ -453,7 +453,7 @@ def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozense
 def _named(notification: Notification) -> list[TopicPartition]:
     """Returns the partitions in the data of a notification's node; none, and logs that, if the data can't be read."""
     try:
-        return [TopicPartition(*one) for one in controller_codec.decode_partitions(notification.data)]
+        return [TopicPartition(*one) for one in codec.decode_partitions(notification.data)]
     except ZooKeeperError:
         logger.exception("%s can't be read and is removed", notification.path)
         return []
@@ -462,7 +462,7 @@ def _named(notification: Notification) -> list[TopicPartition]:
 def _broker_of(notification: Notification) -> list[int]:
     """Returns a list of the broker whose data directory has failed, by a node's data; empty if it can't be read."""
     try:
-        return [controller_codec.decode_log_dir_event(notification.data)]
+        return [codec.decode_log_dir_event(notification.data)]
     except ZooKeeperError:
         logger.exception("%s can't be read and is removed", notification.path)
         return []

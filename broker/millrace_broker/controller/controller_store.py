@@ -23,7 +23,7 @@ from uuid import uuid4
 from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
-from millrace.zk.controller_codec import (
+from millrace.zk.codec import (
     decode_controller,
     decode_controller_epoch,
     encode_controller,
