@@ -38,13 +38,14 @@ from millrace.records.arrow_columns import (
 from millrace.records.batch import CODEC_MASK, MAGIC_V2, Buffer, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, Body, bodies_of
 from millrace.records.control import AbortedTransactions
-from millrace.records.formats import first_offset, runs
 from millrace.records.intervals import Interval
 from millrace.records.message_set import (
     ATTRIBUTES_POSITION,
     Message,
+    first_offset,
     inner_records,
     read_message,
+    runs,
     unwrap,
     walk_entries,
     walk_messages,

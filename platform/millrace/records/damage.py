@@ -32,9 +32,8 @@ from millrace.records.batch import (
 )
 from millrace.records.checksum import crc32c
 from millrace.records.control import decode_marker
-from millrace.records.formats import OFFSET, SIZE, SIZE_POSITION
 from millrace.records.intervals import Interval
-from millrace.records.message_set import decode_message_set
+from millrace.records.message_set import ENTRY, decode_message_set, first_offset
 
 
 class Rules(NamedTuple):
@@ -131,7 +130,7 @@ def has_unread_end(records: bytes, max_bytes: int) -> bool:
 
 
 def _size(view: memoryview, position: int) -> int:
-    return LOG_OVERHEAD_BYTES + int(SIZE.unpack_from(view, position + SIZE_POSITION)[0])
+    return LOG_OVERHEAD_BYTES + int(ENTRY.unpack_from(view, position)[1])
 
 
 def _entry(view: memoryview, position: int, rules: Rules) -> Entry | None:
@@ -160,7 +159,7 @@ def _message(view: memoryview, position: int) -> Entry | None:
     records = list(decode_message_set(message))
     if not records:
         raise CorruptRecordError(f"no message at position {position}")
-    return Entry(size_bytes, records[0].offset, int(OFFSET.unpack_from(message)[0]) + 1)
+    return Entry(size_bytes, records[0].offset, first_offset(message) + 1)
 
 
 def _readable(view: memoryview, position: int, rules: Rules) -> Entry | None:
