@@ -5,10 +5,9 @@
 A batch that holds much is decompressed by and by (`records.bodies`), and a block is let go once it is decoded.
 
 A block is decoded by the compiled kernel, whose buffers the columns use, or where there is none by numpy
-(`records.arrow_numpy`; message sets one message after the other). Both give the same columns and refuse the same bytes
-with the same class of error; only the messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one record,
-so that columns stay below Arrow's 2 GiB. Of a message set a body is neighbours without a codec as they lie there, or
-what one wrapper holds, decompressed.
+(`records.arrow_numpy`). Both give the same columns and refuse the same bytes with the same class of error; only the
+messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one record, so that columns stay below Arrow's
+2 GiB.
 
 The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
 of -1 (none), or outside of the years 1 to 9999, is null; `records.arrow_columns` says where such a time is kept.
@@ -30,27 +29,14 @@ from millrace.records.arrow_columns import (
     Column,
     HeaderParts,
     Times,
-    has_no_time,
-    no_headers,
     record_batch,
-    times_of,
 )
-from millrace.records.batch import CODEC_MASK, MAGIC_V2, Buffer, check_crc, walk
+from millrace.records.batch import MAGIC_V2, Buffer, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, Body, bodies_of
 from millrace.records.control import AbortedTransactions
 from millrace.records.intervals import Interval
-from millrace.records.message_set import (
-    ATTRIBUTES_POSITION,
-    Message,
-    first_offset,
-    inner_records,
-    read_message,
-    runs,
-    unwrap,
-    walk_entries,
-    walk_messages,
-)
-from millrace.records.record import Record, kernel_batch
+from millrace.records.message_set import MessageBody, first_offset, message_bodies, runs
+from millrace.records.record import kernel_batch
 
 if TYPE_CHECKING:
     from millrace.kernel._native import Binary, Columns, Headers, Memory, MessageSet
@@ -58,33 +44,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 64 << 20
 MAX_OFFSET = 2**63 - 1
 NO_WRAPPER = -1
-
-
-class MessageBody(NamedTuple):
-    """The bytes of whole uncompressed messages, and the compressed wrapper message that held them, or None."""
-
-    wrapper: Message | None
-    data: Buffer
-
-
-def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
-    """Yields the messages of a set in order, wrappers decompressed; an incomplete message at the end is left out.
-
-    The CRC of a wrapper is checked here, that of other messages when they are decoded. Raises RecordError for
-    messages that can't be read, and for a wrapper that holds more than the codecs' limit.
-    """
-    view = memoryview(message_set)
-    begin = end = 0
-    for position, entry in walk_entries(view):
-        if entry[ATTRIBUTES_POSITION] & CODEC_MASK:
-            if end > begin:
-                yield MessageBody(None, view[begin:end])
-            wrapper = read_message(entry, position)
-            yield MessageBody(wrapper, unwrap(wrapper))
-            begin = position + len(entry)
-        end = position + len(entry)
-    if end > begin:
-        yield MessageBody(None, view[begin:end])
 
 
 def decode_block(bodies: Sequence[Body], from_offset: int, until_offset: int) -> pa.RecordBatch:
@@ -137,26 +96,6 @@ def _optional(memory: Memory | None) -> pa.Buffer | None:
     return None if memory is None else pa.py_buffer(memory)
 
 
-def decode_message_block_plainly(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
-    """Returns those records of the messages, 2 GiB at most, whose offsets are in the range; raises RecordError."""
-    records = [record for body in bodies for record in _records_of(body) if from_offset <= record.offset < until_offset]
-    milliseconds = np.array([record.timestamp_ms for record in records], np.int64)
-    return record_batch(
-        pa.array([record.offset for record in records], pa.int64()),
-        times_of(milliseconds, has_no_time(milliseconds)),
-        pa.array([record.key for record in records], pa.binary()),
-        pa.array([record.value for record in records], pa.binary()),
-        no_headers(len(records)),
-    )
-
-
-def _records_of(body: MessageBody) -> list[Record]:
-    if body.wrapper is not None:
-        return inner_records(body.wrapper, body.data)
-    messages = (message for _, message in walk_messages(body.data))
-    return [Record(message.offset, message.timestamp_ms, message.key, message.value) for message in messages]
-
-
 class BlockDecoders(NamedTuple):
     """The functions that decode bodies of v2 batches, and v0 and v1 messages, whose offsets are in a range."""
 
@@ -165,7 +104,7 @@ class BlockDecoders(NamedTuple):
 
 
 COMPILED = BlockDecoders(decode_block, decode_message_block)
-PLAIN = BlockDecoders(arrow_numpy.decode_block, decode_message_block_plainly)
+PLAIN = BlockDecoders(arrow_numpy.decode_block, arrow_numpy.decode_message_block)
 BLOCK_DECODERS = PLAIN if native is None else COMPILED
 
 _Body = TypeVar("_Body", Body, MessageBody)

@@ -53,11 +53,6 @@ class Entry(NamedTuple):
     base_offset: int
     next_offset: int
 
-    @property
-    def offsets(self) -> int:
-        """How many offsets the batch or message has."""
-        return self.next_offset - self.base_offset
-
 
 class Intact(NamedTuple):
     """How far a fetch's bytes can be read: to a position, its offset, and the error there (None: the bytes just end).
@@ -179,13 +174,13 @@ def _overlaps(entry: Entry, expected: int) -> CorruptRecordError:
 def _fits_before(view: memoryview, entry: Entry, expected: int, rules: Rules) -> bool:
     """Returns whether the first batch has exactly as many offsets as from `expected` to before the second batch."""
     following = _readable(view, entry.size_bytes, rules)
-    return following is not None and following.base_offset - expected == entry.offsets
+    return following is not None and following.base_offset - expected == entry.next_offset - entry.base_offset
 
 
 def _leads_on(first: Entry | None, following: Entry, from_offset: int) -> bool:
     """Returns whether `following` can come after the damaged batch `first`, which is None if it can't be read."""
     if first is not None and following.base_offset < first.next_offset:
-        return following.base_offset - from_offset == first.offsets
+        return following.base_offset - from_offset == first.next_offset - first.base_offset
     return following.base_offset > from_offset
 
 

@@ -377,3 +377,30 @@ def message_offsets(run: memoryview) -> Iterator[int]:
             break
         yield offset
         at += LOG_OVERHEAD_BYTES + size
+
+
+class MessageBody(NamedTuple):
+    """The bytes of whole uncompressed messages, and the compressed wrapper message that held them, or None."""
+
+    wrapper: Message | None
+    data: Buffer
+
+
+def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
+    """Yields the messages of a set in order, wrappers decompressed; an incomplete message at the end is left out.
+
+    The CRC of a wrapper is checked here, that of other messages when they are decoded. Raises RecordError for
+    messages that can't be read, and for a wrapper that holds more than the codecs' limit.
+    """
+    view = memoryview(message_set)
+    begin = end = 0
+    for position, entry in walk_entries(view):
+        if entry[ATTRIBUTES_POSITION] & CODEC_MASK:
+            if end > begin:
+                yield MessageBody(None, view[begin:end])
+            wrapper = read_message(entry, position)
+            yield MessageBody(wrapper, unwrap(wrapper))
+            begin = position + len(entry)
+        end = position + len(entry)
+    if end > begin:
+        yield MessageBody(None, view[begin:end])
