@@ -24,7 +24,7 @@ from millrace.client.connection import Connection
 from millrace.errors import ErrorCode, MillraceError, NotControllerError, ZooKeeperError
 from millrace.leader_states import NO_LEADER
 from millrace.wire.messages import CONTROLLED_SHUTDOWN
-from millrace.zk import controller_codec, paths
+from millrace.zk import codec, paths
 from millrace_broker.cluster.metadata_image import MetadataImage, PartitionInfo
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_broker.controller.active_controller import ControllerConfig
@@ -148,7 +148,7 @@ class ClusterMember:
             await self._ask_for_roles()
 
     async def _ask_for_roles(self) -> None:
-        event = controller_codec.encode_log_dir_failure(self._services.broker_id)
+        event = codec.encode_log_dir_failure(self._services.broker_id)
         await asyncio.to_thread(self._store.notify, paths.LOG_DIR_EVENT, event)
 
     async def _hand_over(self) -> None:

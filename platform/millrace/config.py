@@ -181,11 +181,11 @@ def setting(default: Default, doc: str, *, synonyms: tuple[Synonym, ...] = (), *
 
 
 def declared_keys(settings: type[Settings], known: Mapping[str, Rules] = NO_RULES) -> tuple[ConfigKey, ...]:
-    """Returns the properties that a settings dataclass declares by its fields.
+    """Returns the properties that a settings dataclass declares by those of its fields that `setting` made.
 
     `known` are rules by property name, which hold unless the field's own `setting` says otherwise.
     """
-    names = {one.name.replace("_", "."): one.metadata for one in fields(settings)}
+    names = {one.name.replace("_", "."): one.metadata for one in fields(settings) if one.metadata}
     return tuple(
         told["key"](name=name, **{**told["widest"], **known.get(name, {}), **told["rules"]})
         for name, told in names.items()

@@ -7,7 +7,7 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from millrace.client import Admin, Cluster
 from millrace.clock import SystemClock
-from millrace.zk import codec, controller_codec, paths
+from millrace.zk import codec, paths
 from millrace.zk.session import ZooKeeperSession
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
@@ -48,11 +48,11 @@ def test_the_role_goes_from_kafka_to_millrace(session, find_peer, tmp_path):
         with Cluster(kafka.bootstrap) as cluster:
             Admin(cluster).create_topic("t", 2)
         for path, decode, encode in (
-            (paths.CONTROLLER, brokerid_and_timestamp, lambda found: controller_codec.encode_controller(*found)),
+            (paths.CONTROLLER, brokerid_and_timestamp, lambda found: codec.encode_controller(*found)),
             (
                 paths.CONTROLLER_EPOCH,
-                controller_codec.decode_controller_epoch,
-                controller_codec.encode_controller_epoch,
+                codec.decode_controller_epoch,
+                codec.encode_controller_epoch,
             ),
             (paths.topic("t"), codec.decode_topic, codec.encode_topic),
             (paths.partition_state("t", 1), codec.decode_partition_state, codec.encode_partition_state),

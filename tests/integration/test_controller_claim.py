@@ -8,7 +8,7 @@ from kazoo.client import KazooClient
 
 from millrace.errors import ZooKeeperError
 from millrace.zk import paths
-from millrace.zk.controller_codec import encode_controller
+from millrace.zk.codec import encode_controller
 from millrace.zk.operations import Create, Delete, Reason, Refused, SetData, Written
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.controller.controller_store import ControllerClaim, claim_controller

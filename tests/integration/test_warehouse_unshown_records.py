@@ -16,7 +16,7 @@ import pytest
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.errors import ErrorCode
 from millrace.fs import OsFileSystem
-from millrace.records.batch import HEADER_BYTES, read_header
+from millrace.records.batch import HEADER_BYTES, read_header, sealed_batch
 from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
@@ -33,7 +33,6 @@ from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListene
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
-from millrace_support.hostile_records import sealed_batch
 from millrace_support.raw import RawConnection
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from millrace.records.batch import TIMESTAMP_TYPE_FLAG, new_header
+from millrace.records.batch import TIMESTAMP_TYPE_FLAG, BatchHeader
 from millrace.records.compression import Codec
 from millrace.records.convert import down_convert, up_convert
 from millrace.records.message_set import decode_message_set, encode_message_set
@@ -105,8 +105,8 @@ def test_both_give_a_wrappers_log_append_time_to_all(records):
 @given(records=some_records(headers=headers), log_append_time=st.booleans(), horizon=st.none() | timestamps)
 def test_kafka_python_reads_our_batches(codec, records, log_append_time, horizon):
     flags = TIMESTAMP_TYPE_FLAG if log_append_time else 0
-    header = new_header(records[0].offset, records[-1].offset - records[0].offset, attributes=codec | flags)
-    header = header._replace(max_timestamp=4711)
+    first, last = records[0].offset, records[-1].offset
+    header = BatchHeader(first, attributes=codec | flags, last_offset_delta=last - first, max_timestamp=4711)
     if horizon is not None:
         header = header.with_delete_horizon(horizon)
     expected = [one._replace(timestamp_ms=4711) for one in records] if log_append_time else records
@@ -127,7 +127,7 @@ def test_we_read_kafka_pythons_batches(codec, records):
 @settings(max_examples=40, deadline=None)
 @given(records=some_records(headers=headers))
 def test_conversions_agree_with_kafka_python(magic, codec, records):
-    header = new_header(records[0].offset, records[-1].offset - records[0].offset, attributes=codec)
+    header = BatchHeader(records[0].offset, last_offset_delta=records[-1].offset - records[0].offset, attributes=codec)
     bare = [record._replace(headers=()) for record in records]
     expected = bare if magic else without_timestamps(bare)
     message_set = down_convert(encode_records(header, records), magic)

@@ -39,7 +39,7 @@ from millrace.errors import (
 )
 from millrace.security.acls import ResourcePattern
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace.zk import codec, controller_codec, paths
+from millrace.zk import codec, paths
 from millrace.zk.connects import patiently
 from millrace.zk.operations import Check, Create, Operation, SetData
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
@@ -444,7 +444,7 @@ def _is_topic(data: bytes) -> bool:
 def _supported(registration: Node) -> SupportedFeatures:
     """Returns the features that a broker has registered; none where its registration can't be read."""
     try:
-        levels = controller_codec.decode_supported_features(registration.data)
+        levels = codec.decode_supported_features(registration.data)
     except ZooKeeperError as error:
         logger.warning("the features of a broker are not known: %s", error)
         levels = {}

@@ -16,7 +16,7 @@ from uuid import UUID
 from millrace.addresses import PLAINTEXT
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
-from millrace.zk import codec, controller_codec, paths
+from millrace.zk import codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.control_requests import (
@@ -159,7 +159,7 @@ class ActiveController:
         """Begins the reassignments that a tool has written to ZooKeeper, and removes the request."""
         request = self._store.requested(paths.REASSIGNMENT)
         if request is not None:
-            targets = _read(request, controller_codec.decode_reassignment) or {}
+            targets = _read(request, codec.decode_reassignment) or {}
             outcomes = self.reassign({TopicPartition(*key): target for key, target in targets.items()})
             for key, outcome in outcomes.items():
                 if outcome is not ErrorCode.NONE:
@@ -179,7 +179,7 @@ class ActiveController:
     def read_log_dir_events(self) -> None:
         """Sends LeaderAndIsr to brokers whose data directories have failed or are back; they respond which replicas."""
         notifications = self._store.notifications(paths.LOG_DIR_EVENTS)
-        brokers = {_read(one, controller_codec.decode_log_dir_event) for one in notifications}
+        brokers = {_read(one, codec.decode_log_dir_event) for one in notifications}
         self._start_replicas(self.cluster.brokers.keys() & brokers)
         self._store.remove(one.path for one in notifications)
         self._send()
@@ -442,7 +442,7 @@ def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozense
 
 def _named(notification: Notification) -> list[TopicPartition]:
     """Returns the partitions in the data of a notification's node; none, and logs that, if the data can't be read."""
-    return [TopicPartition(*one) for one in _read(notification, controller_codec.decode_partitions) or ()]
+    return [TopicPartition(*one) for one in _read(notification, codec.decode_partitions) or ()]
 
 
 def _read(notification: Notification, decode: Callable[[bytes], T]) -> T | None:

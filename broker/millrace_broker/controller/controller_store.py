@@ -23,12 +23,6 @@ from uuid import uuid4
 from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
-from millrace.zk.controller_codec import (
-    decode_controller,
-    decode_controller_epoch,
-    encode_controller,
-    encode_controller_epoch,
-)
 from millrace.zk.operations import Check, Create, Delete, Operation, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.cluster.producer_ids import encode_block, next_block
@@ -74,14 +68,14 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
         ZooKeeperError: ZooKeeper does not answer, and the claim may have been made; or others change the nodes all the
             time.
     """
-    registration = encode_controller(broker_id, timestamp_ms)
+    registration = codec.encode_controller(broker_id, timestamp_ms)
     for _ in range(CLAIM_ATTEMPTS):
         before = _epoch_node(session)
-        epoch = decode_controller_epoch(before.data) + 1
+        epoch = codec.decode_controller_epoch(before.data) + 1
         answer = session.multi(
             [
                 Create(paths.CONTROLLER, registration, ephemeral=True),
-                SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), before.version),
+                SetData(paths.CONTROLLER_EPOCH, codec.encode_controller_epoch(epoch), before.version),
             ]
         )
         if not isinstance(answer, Refused):
@@ -90,7 +84,7 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
         if controller is not None and not session.holds(controller):
             return None
         if controller is not None and after is not None and controller.created_zxid == after.modified_zxid:
-            return ControllerClaim(decode_controller_epoch(after.data), after.version)
+            return ControllerClaim(codec.decode_controller_epoch(after.data), after.version)
         if controller is not None:  # ours, but the epoch was set by hand since
             session.multi([Delete(paths.CONTROLLER, controller.version)])
     raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was changed by others {CLAIM_ATTEMPTS} times in a row")
@@ -104,7 +98,7 @@ def other_controller(session: ZooKeeperSession) -> tuple[LiveBroker, int] | None
     (controller,) = session.nodes([paths.CONTROLLER])
     if controller is None:
         return None
-    broker_id = codec.readable(decode_controller, controller.data, logger, "%s can't be read", paths.CONTROLLER)
+    broker_id = codec.readable(codec.decode_controller, controller.data, logger, "%s can't be read", paths.CONTROLLER)
     if broker_id is None:
         return None
     (node,) = session.nodes([paths.broker(broker_id)])
@@ -138,7 +132,7 @@ def _epoch_node(session: ZooKeeperSession) -> Node:
     """Returns the node `/controller_epoch`; creates it for the first controller of a cluster."""
     (node,) = session.nodes([paths.CONTROLLER_EPOCH])
     if node is None:
-        session.create(paths.CONTROLLER_EPOCH, encode_controller_epoch(BEFORE_THE_FIRST))
+        session.create(paths.CONTROLLER_EPOCH, codec.encode_controller_epoch(BEFORE_THE_FIRST))
         (node,) = session.nodes([paths.CONTROLLER_EPOCH])
     if node is None:
         raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was created and is gone")

@@ -43,8 +43,8 @@ from millrace.errors import (
 )
 from millrace.records.batch import HEADER_BYTES
 from millrace.records.damage import Intact, Rules, has_transactional, intact, resumed
-from millrace.records.formats import first_offset
 from millrace.records.intervals import Interval
+from millrace.records.message_set import first_offset
 from millrace.records.record import Record
 
 if TYPE_CHECKING:

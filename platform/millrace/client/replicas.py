@@ -68,18 +68,12 @@ class Reassignments:
             for one in topic.partitions
         }
 
-    def alter(self, targets: Mapping[Partition, Sequence[int]]) -> dict[Partition, str]:
+    def alter(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, str]:
         """Begins reassignments; returns {partition: reason} for refused ones, which do not stop the others.
 
-        A partition that is being reassigned already gets the new target instead of its former one.
+        A partition that is being reassigned already gets the new target instead of its former one. With None for a
+        target its reassignment is cancelled.
         """
-        return self._alter(targets)
-
-    def cancel(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
-        """Cancels reassignments; returns {partition: reason} for refused ones. One that has ended is no error."""
-        return self._alter(dict.fromkeys(partitions))
-
-    def _alter(self, targets: Mapping[Partition, Sequence[int] | None]) -> dict[Partition, str]:
         ask = ALTER_PARTITION_REASSIGNMENTS.ask(
             {
                 "topics": [
@@ -101,6 +95,10 @@ class Reassignments:
             for one in topic.partitions
             if one.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         }
+
+    def cancel(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
+        """Cancels reassignments; returns {partition: reason} for refused ones. One that has ended is no error."""
+        return self.alter(dict.fromkeys(partitions))
 
 
 class ElectionType(IntEnum):

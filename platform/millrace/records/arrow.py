@@ -5,9 +5,9 @@
 A batch that holds much is decompressed by and by (`records.bodies`), and a block is let go once it is decoded.
 
 A block is decoded by the compiled kernel, whose buffers the columns use, or where there is none by numpy
-(`records.arrow_numpy`; message sets by `records.arrow_messages`). Both give the same columns and refuse the same bytes
-with the same class of error; only the messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one record,
-so that columns stay below Arrow's 2 GiB.
+(`records.arrow_numpy`). Both give the same columns and refuse the same bytes with the same class of error; only the
+messages differ. A block is at most `BLOCK_BYTES` of record bytes, or one record, so that columns stay below Arrow's
+2 GiB.
 
 The result equals `records.record.decode_records` and `records.message_set.decode_message_set`, except that a timestamp
 of -1 (none), or outside of the years 1 to 9999, is null; `records.arrow_columns` says where such a time is kept.
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.kernel import native
-from millrace.records import arrow_messages, arrow_numpy
+from millrace.records import arrow_numpy
 from millrace.records.arrow_columns import (
     TIMESTAMP_TYPE,
     Column,
@@ -31,12 +31,11 @@ from millrace.records.arrow_columns import (
     Times,
     record_batch,
 )
-from millrace.records.arrow_messages import MessageBody, message_bodies
 from millrace.records.batch import MAGIC_V2, Buffer, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, Body, bodies_of
 from millrace.records.control import AbortedTransactions
-from millrace.records.formats import first_offset, runs
 from millrace.records.intervals import Interval
+from millrace.records.message_set import MessageBody, first_offset, message_bodies, runs
 from millrace.records.record import kernel_batch
 
 if TYPE_CHECKING:
@@ -105,16 +104,10 @@ class BlockDecoders(NamedTuple):
 
 
 COMPILED = BlockDecoders(decode_block, decode_message_block)
-PLAIN = BlockDecoders(arrow_numpy.decode_block, arrow_messages.decode_message_block)
+PLAIN = BlockDecoders(arrow_numpy.decode_block, arrow_numpy.decode_message_block)
 BLOCK_DECODERS = PLAIN if native is None else COMPILED
 
-
-class _HasData(Protocol):
-    @property
-    def data(self) -> Buffer: ...
-
-
-_Body = TypeVar("_Body", bound=_HasData)
+_Body = TypeVar("_Body", Body, MessageBody)
 
 
 @dataclass(slots=True)

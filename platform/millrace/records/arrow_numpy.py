@@ -1,4 +1,4 @@
-"""Decodes batches to Arrow columns by numpy, where there is no compiled kernel.
+"""Decodes batches to Arrow columns by numpy, where there is no compiled kernel, and message sets one by one.
 
 A record is found by its length alone, so one short Python loop walks the records' lengths; every field
 after that is decoded for all records at once:
@@ -21,10 +21,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.errors import CorruptRecordError
-from millrace.records.arrow_columns import Column, HeaderParts, Times, has_no_time, record_batch, shown_only, times_of
+from millrace.records.arrow_columns import (
+    Column,
+    HeaderParts,
+    Times,
+    has_no_time,
+    no_headers,
+    record_batch,
+    shown_only,
+    times_of,
+)
 from millrace.records.batch import BatchHeader
 from millrace.records.bodies import Body
-from millrace.records.record import RawHeader, decode_headers
+from millrace.records.message_set import MessageBody, inner_records, walk_messages
+from millrace.records.record import RawHeader, Record, decode_headers
 from millrace.records.varint import decode_varint
 
 Integers = npt.NDArray[np.int64]
@@ -193,3 +203,23 @@ def _headers(block: bytes, at: Integers, after_count: Integers, ends: Integers, 
     keys = pa.array([key for key, _ in flat], pa.binary())
     values = pa.array([value for _, value in flat], pa.binary())
     return HeaderParts(pa.array(np.cumsum(sizes, dtype=np.int32), pa.int32()), keys, values)
+
+
+def decode_message_block(bodies: Sequence[MessageBody], from_offset: int, until_offset: int) -> pa.RecordBatch:
+    """Returns those records of the messages, 2 GiB at most, whose offsets are in the range; raises RecordError."""
+    records = [record for body in bodies for record in _records_of(body) if from_offset <= record.offset < until_offset]
+    milliseconds = np.array([record.timestamp_ms for record in records], np.int64)
+    return record_batch(
+        pa.array([record.offset for record in records], pa.int64()),
+        times_of(milliseconds, has_no_time(milliseconds)),
+        pa.array([record.key for record in records], pa.binary()),
+        pa.array([record.value for record in records], pa.binary()),
+        no_headers(len(records)),
+    )
+
+
+def _records_of(body: MessageBody) -> list[Record]:
+    if body.wrapper is not None:
+        return inner_records(body.wrapper, body.data)
+    messages = (message for _, message in walk_messages(body.data))
+    return [Record(message.offset, message.timestamp_ms, message.key, message.value) for message in messages]

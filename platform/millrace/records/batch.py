@@ -61,21 +61,21 @@ CHECKED = struct.Struct(">hiqqqhii")  # what the CRC covers of it
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a v2 batch's header, the 61 bytes before its records."""
+    """The fields of a v2 batch's header, the 61 bytes before its records; by default there is no producer and time."""
 
     base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    batch_length: int = 0
+    partition_leader_epoch: int = NO_LEADER_EPOCH
+    magic: int = MAGIC_V2
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
+    base_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    record_count: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -120,25 +120,6 @@ class BatchHeader(NamedTuple):
     def with_delete_horizon(self, delete_horizon_ms: int) -> BatchHeader:
         """Returns the header with this delete horizon as base timestamp; the records must be encoded again."""
         return self._replace(attributes=self.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
-
-
-def new_header(base_offset: int, last_offset_delta: int = 0, *, attributes: int = 0) -> BatchHeader:
-    """Returns a header without producer, leader epoch and timestamps; length, CRC and record count are zero."""
-    return BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=NO_LEADER_EPOCH,
-        magic=MAGIC_V2,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset_delta,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        record_count=0,
-    )
 
 
 def read_header(buffer: Buffer, position: int = 0, buffer_position: int = 0) -> BatchHeader:
@@ -212,3 +193,14 @@ def is_transactional(buffer: Buffer) -> bool:
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
     """Returns a batch's first 16 bytes with a new base offset and leader epoch; its CRC does not cover them."""
     return PLACE.pack(base_offset, header.batch_length, leader_epoch)
+
+
+def sealed_batch(header: BatchHeader, body: bytes) -> bytes:
+    """Returns a batch of a header and the bytes that follow it, with the length and the CRC that belong to these.
+
+    Raises struct.error for a number that its field can't hold.
+    """
+    base_offset, _, leader_epoch, magic, _, *fields = header
+    checked = CHECKED.pack(*fields) + body
+    length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body)
+    return UNCHECKED.pack(base_offset, length, leader_epoch, magic, crc32c(checked)) + checked

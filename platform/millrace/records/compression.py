@@ -33,15 +33,7 @@ import zstandard
 from zlib_ng import zlib_ng
 
 from millrace.errors import CorruptRecordError, RecordTooLargeError, UnsupportedCodecError
-from millrace.records.batch import (
-    CODEC_MASK,
-    CRC_POSITION,
-    HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    BatchHeader,
-    compute_crc,
-)
+from millrace.records.batch import CODEC_MASK, BatchHeader, sealed_batch
 
 Buffer = bytes | bytearray | memoryview
 
@@ -218,12 +210,5 @@ _CHUNKS_OF: Mapping[Codec, Callable[[Buffer, int], Iterator[Buffer]]] = {
 
 def recompressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None = None) -> bytes:
     """Returns a batch of decompressed records (`body`), compressed with `codec`, under this header."""
-    block = compress(codec, body, level)
-    out = bytearray(HEADER_BYTES + len(block))
-    whole = header._replace(
-        batch_length=len(out) - LOG_OVERHEAD_BYTES, attributes=header.attributes & ~CODEC_MASK | codec
-    )
-    HEADER.pack_into(out, 0, *whole)
-    out[HEADER_BYTES:] = block
-    out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
-    return bytes(out)
+    attributes = header.attributes & ~CODEC_MASK | codec
+    return sealed_batch(header._replace(attributes=attributes), compress(codec, body, level))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from millrace.errors import InvalidRecordError, UnsupportedCodecError
-from millrace.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader, Buffer, check_crc, new_header, walk
+from millrace.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader, Buffer, check_crc, walk
 from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of
 from millrace.records.message_set import encode_message_set, open_messages
 from millrace.records.record import Record, decode_body, decompress_body, encode_records
@@ -145,5 +145,5 @@ def _encode_group(group: _Group, records: list[Record]) -> bytes:
     first, last = records[0], records[-1]
     flags = TIMESTAMP_TYPE_FLAG if group.is_log_append_time else 0
     max_timestamp = last.timestamp_ms if group.is_log_append_time else NO_TIMESTAMP
-    header = new_header(first.offset, last.offset - first.offset, attributes=group.codec | flags)
+    header = BatchHeader(first.offset, last_offset_delta=last.offset - first.offset, attributes=group.codec | flags)
     return encode_records(header._replace(max_timestamp=max_timestamp), records)

@@ -32,9 +32,8 @@ from millrace.records.batch import (
 )
 from millrace.records.checksum import crc32c
 from millrace.records.control import decode_marker
-from millrace.records.formats import OFFSET, SIZE, SIZE_POSITION
 from millrace.records.intervals import Interval
-from millrace.records.message_set import decode_message_set
+from millrace.records.message_set import ENTRY, decode_message_set, first_offset
 
 
 class Rules(NamedTuple):
@@ -53,11 +52,6 @@ class Entry(NamedTuple):
     size_bytes: int
     base_offset: int
     next_offset: int
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets the batch or message has."""
-        return self.next_offset - self.base_offset
 
 
 class Intact(NamedTuple):
@@ -131,7 +125,7 @@ def has_unread_end(records: bytes, max_bytes: int) -> bool:
 
 
 def _size(view: memoryview, position: int) -> int:
-    return LOG_OVERHEAD_BYTES + int(SIZE.unpack_from(view, position + SIZE_POSITION)[0])
+    return LOG_OVERHEAD_BYTES + int(ENTRY.unpack_from(view, position)[1])
 
 
 def _entry(view: memoryview, position: int, rules: Rules) -> Entry | None:
@@ -160,7 +154,7 @@ def _message(view: memoryview, position: int) -> Entry | None:
     records = list(decode_message_set(message))
     if not records:
         raise CorruptRecordError(f"no message at position {position}")
-    return Entry(size_bytes, records[0].offset, int(OFFSET.unpack_from(message)[0]) + 1)
+    return Entry(size_bytes, records[0].offset, first_offset(message) + 1)
 
 
 def _readable(view: memoryview, position: int, rules: Rules) -> Entry | None:
@@ -180,13 +174,13 @@ def _overlaps(entry: Entry, expected: int) -> CorruptRecordError:
 def _fits_before(view: memoryview, entry: Entry, expected: int, rules: Rules) -> bool:
     """Returns whether the first batch has exactly as many offsets as from `expected` to before the second batch."""
     following = _readable(view, entry.size_bytes, rules)
-    return following is not None and following.base_offset - expected == entry.offsets
+    return following is not None and following.base_offset - expected == entry.next_offset - entry.base_offset
 
 
 def _leads_on(first: Entry | None, following: Entry, from_offset: int) -> bool:
     """Returns whether `following` can come after the damaged batch `first`, which is None if it can't be read."""
     if first is not None and following.base_offset < first.next_offset:
-        return following.base_offset - from_offset == first.offsets
+        return following.base_offset - from_offset == first.next_offset - first.base_offset
     return following.base_offset > from_offset
 
 

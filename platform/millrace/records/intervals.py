@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
 from millrace.records.batch import MAGIC_V2, NO_LEADER_EPOCH, BatchHeader, Buffer, walk
-from millrace.records.formats import message_offsets, runs
+from millrace.records.message_set import message_offsets, runs
 
 
 class Interval(NamedTuple):

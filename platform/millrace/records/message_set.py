@@ -29,6 +29,9 @@ Compressed blocks are those of `records.compression`, but for two:
 
 The first clients that knew lz4 checksummed too many bytes, and their brokers insist on that. Writers took the right
 checksum with magic 1; when reading, both are accepted, whatever the magic. There is no zstd before v2.
+
+A log or a fetch may hold batches of v2 and, where it is older, message sets before them (`runs`). All have the same
+start: offset i64, size i32 of what follows, and the magic as the fifth byte of that.
 """
 
 from __future__ import annotations
@@ -44,7 +47,15 @@ import lz4.frame
 from xxhash import xxh32_intdigest
 
 from millrace.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError, UnsupportedMagicError
-from millrace.records.batch import CODEC_MASK, NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, Buffer
+from millrace.records.batch import (
+    CODEC_MASK,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    Buffer,
+)
 from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, XERIAL_HEADER, Codec, codec_of, compress, decompress
 from millrace.records.record import Record
 
@@ -328,3 +339,68 @@ def _encode_entry(record: Record, offset: int, magic: int, attributes: int) -> b
 
 def _encode_nullable(value: bytes | None) -> bytes:
     return LENGTH.pack(-1) if value is None else LENGTH.pack(len(value)) + value
+
+
+def runs(buffer: Buffer) -> Iterator[tuple[int, memoryview]]:
+    """Yields (MAGIC_V2, bytes) of consecutive v2 batches, and (MAGIC_V1, bytes) of consecutive v0 and v1 messages.
+
+    An incomplete or unknown entry at the end belongs to the last of these, for its decoder to judge.
+    """
+    view = memoryview(buffer)
+    begin = position = 0
+    magic = None
+    while len(view) - position > MAGIC_POSITION:
+        following = MAGIC_V1 if view[position + MAGIC_POSITION] < MAGIC_V2 else MAGIC_V2
+        if magic is not None and following != magic:
+            yield magic, view[begin:position]
+            begin = position
+        magic = following
+        _, size = ENTRY.unpack_from(view, position)
+        if size <= MAGIC_POSITION - LOG_OVERHEAD_BYTES:
+            break
+        position += LOG_OVERHEAD_BYTES + size
+    if magic is not None:
+        yield magic, view[begin:]
+
+
+def first_offset(run: Buffer) -> int:
+    """Returns the offset field of the first batch or message in these bytes."""
+    return int(struct.unpack_from(">q", run)[0])
+
+
+def message_offsets(run: memoryview) -> Iterator[int]:
+    """Yields the offset of each whole v0 or v1 message; that of a wrapper is the offset of its last message."""
+    at = 0
+    while len(run) - at >= LOG_OVERHEAD_BYTES:
+        offset, size = ENTRY.unpack_from(run, at)
+        if size < 0 or at + LOG_OVERHEAD_BYTES + size > len(run):
+            break
+        yield offset
+        at += LOG_OVERHEAD_BYTES + size
+
+
+class MessageBody(NamedTuple):
+    """The bytes of whole uncompressed messages, and the compressed wrapper message that held them, or None."""
+
+    wrapper: Message | None
+    data: Buffer
+
+
+def message_bodies(message_set: Buffer) -> Iterator[MessageBody]:
+    """Yields the messages of a set in order, wrappers decompressed; an incomplete message at the end is left out.
+
+    The CRC of a wrapper is checked here, that of other messages when they are decoded. Raises RecordError for
+    messages that can't be read, and for a wrapper that holds more than the codecs' limit.
+    """
+    view = memoryview(message_set)
+    begin = end = 0
+    for position, entry in walk_entries(view):
+        if entry[ATTRIBUTES_POSITION] & CODEC_MASK:
+            if end > begin:
+                yield MessageBody(None, view[begin:end])
+            wrapper = read_message(entry, position)
+            yield MessageBody(wrapper, unwrap(wrapper))
+            begin = position + len(entry)
+        end = position + len(entry)
+    if end > begin:
+        yield MessageBody(None, view[begin:end])

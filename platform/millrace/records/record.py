@@ -21,23 +21,18 @@ from typing import NamedTuple
 from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.kernel import native
 from millrace.records.batch import (
-    CHECKED,
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC_V2,
-    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
-    UNCHECKED,
     BatchHeader,
     Buffer,
     check_crc,
     read_header,
+    sealed_batch,
     walk,
 )
-from millrace.records.checksum import crc32c
 from millrace.records.compression import DECOMPRESSED_LIMIT_BYTES, Codec, codec_of, compress, decompress
 from millrace.records.varint import decode_varint, encode_varint
 
@@ -88,9 +83,15 @@ def encode_batch(
     """Returns one v2 batch of at least one record, without leader epoch; `flags` are attribute bits."""
     if not records:
         raise ValueError("a batch holds at least one record")
-    times = NO_TIMESTAMP, NO_TIMESTAMP
-    place = base_offset, 0, NO_LEADER_EPOCH, MAGIC_V2, 0, codec | flags, len(records) - 1
-    return _encode(BatchHeader(*place, *times, *producer, 0), tuple(enumerate(records)))
+    header = BatchHeader(
+        base_offset,
+        attributes=codec | flags,
+        last_offset_delta=len(records) - 1,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.base_sequence,
+    )
+    return _encode(header, tuple(enumerate(records)))
 
 
 def encode_records(header: BatchHeader, records: Sequence[Record]) -> bytes:
@@ -181,14 +182,13 @@ def encode_bodies_plainly(placed: Iterable[tuple[int, NewRecord | Record]], base
 def _encode(header: BatchHeader, placed: Sequence[tuple[int, NewRecord | Record]]) -> bytes:
     base_timestamp, max_timestamp = _times(header, [record.timestamp_ms for _, record in placed])
     body = compress(codec_of(header.codec_id), encode_bodies(placed, base_timestamp))
-    base_offset, _, leader_epoch, magic, _, attributes, last_offset_delta, _, _, *producer, _ = header
-    length, times = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body), (base_timestamp, max_timestamp)
-    fields = attributes, last_offset_delta, *times, *producer, len(placed)
+    timed = header._replace(base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(placed))
     try:
-        checked = CHECKED.pack(*fields) + body
-        return UNCHECKED.pack(base_offset, length, leader_epoch, magic, crc32c(checked)) + checked
+        return sealed_batch(timed, body)
     except struct.error as error:
-        raise InvalidRecordError(f"batch at offset {base_offset} has no place for its numbers: {error}") from error
+        raise InvalidRecordError(
+            f"batch at offset {header.base_offset} has no place for its numbers: {error}"
+        ) from error
 
 
 def _times(header: BatchHeader, timestamps: Sequence[int]) -> tuple[int, int]:

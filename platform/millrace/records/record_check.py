@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, InvalidRecordError
@@ -33,6 +33,7 @@ MIN_LONG = -MAX_LONG - 1
 Refused = list[tuple[int, int | None]]
 Numbers = Generator[None, None, int]
 Steps = Generator[None, None, None]
+RecordCheck: TypeAlias = "PlainRecordCheck | native.RecordCheck"
 
 
 class RecordRules(NamedTuple):
@@ -46,23 +47,10 @@ class RecordRules(NamedTuple):
 NO_RULES = RecordRules()
 
 
-class RecordCheck(Protocol):
-    """The check of one batch's records: `feed` takes their decompressed bytes in chunks, `end` returns the result."""
-
-    def feed(self, chunk: Buffer, /) -> None:
-        """Checks the next chunk of the records' bytes; raises InvalidRecordError for malformed records."""
-
-    def end(self) -> tuple[int, Refused]:
-        """Returns the largest timestamp, -1 at least, and (index, timestamp) of refused records, 10,000 at most.
-
-        The timestamp is None for a record without a key. Raises InvalidRecordError where bytes are missing.
-        """
-
-
 def new_record_check(header: BatchHeader, rules: RecordRules = NO_RULES) -> RecordCheck:
     """Returns a check of a batch's records, made by the record kernel if it is compiled."""
-    made = PlainRecordCheck if native is None else native.RecordCheck
-    return made(header.record_count, header.base_timestamp, *rules)
+    wanted = header.record_count, header.base_timestamp, *rules
+    return PlainRecordCheck(*wanted) if native is None else native.RecordCheck(*wanted)
 
 
 def check_in_place(batches: Buffer, position: int, header: BatchHeader) -> int:
@@ -86,7 +74,7 @@ False says nothing: where the kernel has no CRC-32C for this processor, it is fa
 
 
 class PlainRecordCheck:
-    """The check of one batch's records in Python, without the record kernel."""
+    """The check of one batch's records in Python: `feed` takes their decompressed bytes, `end` returns the result."""
 
     def __init__(self, record_count: int, base_timestamp: int, needs_keys: bool, earliest: int, latest: int) -> None:
         self._record_count = record_count
@@ -109,7 +97,10 @@ class PlainRecordCheck:
             next(self._steps)
 
     def end(self) -> tuple[int, Refused]:
-        """Returns the largest timestamp, and (index, timestamp or None without a key) of refused records."""
+        """Returns the largest timestamp, -1 at least, and (index, timestamp) of refused records, 10,000 at most.
+
+        The timestamp is None for a record without a key. Raises InvalidRecordError where bytes are missing.
+        """
         if self._index != self._record_count:
             self._at = len(self._data)
             raise self._wrong("the bytes end before the last record that the header counts")

@@ -106,16 +106,11 @@ class Decoder:
 
     def array_length(self) -> int:
         """Reads the number of elements of an array, 0 for null; it is at most the number of bytes left."""
-        length = self.nullable_array_length()
-        return 0 if length == NULL else length
-
-    def nullable_array_length(self) -> int:
-        """Reads the number of elements of an array, -1 for null."""
         length = self._varint_length() if self._flexible else self._length(INT32)
         if length > len(self._data) - self.position:
             raise self._error(f"{length} elements at {self.position} do not fit in {len(self._data)} bytes")
         self._count_elements(length)
-        return length
+        return 0 if length == NULL else length
 
     def tagged_fields(self) -> None:
         """Skips the tagged fields at the end of a structure; does nothing in versions that are not flexible."""

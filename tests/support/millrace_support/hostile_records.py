@@ -13,16 +13,7 @@ import struct
 import zlib
 from random import Random
 
-from millrace.records.batch import (
-    CRC_POSITION,
-    HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    TIMESTAMP_TYPE_FLAG,
-    BatchHeader,
-    compute_crc,
-    read_header,
-)
+from millrace.records.batch import HEADER_BYTES, TIMESTAMP_TYPE_FLAG, BatchHeader, read_header, sealed_batch
 from millrace.records.compression import Codec, compress
 from millrace.records.message_set import (
     CRC_BYTES,
@@ -164,15 +155,6 @@ class HostileRecords:
         if chance < 0.46:
             return sealed_entry(0, entry[ENTRY.size :], magic=self._chance.randrange(3))
         return self._mutated(entry) if chance < 0.49 else entry
-
-
-def sealed_batch(header: BatchHeader, body: bytes) -> bytes:
-    """Returns a batch with the length and the CRC that belong to these bytes."""
-    out = bytearray(HEADER_BYTES + len(body))
-    HEADER.pack_into(out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD_BYTES, crc=0))
-    out[HEADER_BYTES:] = body
-    out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
-    return bytes(out)
 
 
 def sealed_entry(offset: int, message: bytes, attributes: int | None = None, magic: int | None = None) -> bytes:

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from millrace.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader, new_header
+from millrace.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_FLAG, BatchHeader, sealed_batch
 from millrace.records.compression import Codec, compress
 from millrace.records.record import NO_PRODUCER, BatchProducer
 from millrace.records.varint import encode_varint
-from millrace_support.hostile_records import sealed_batch
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 LONG = 5_000
@@ -89,7 +88,7 @@ class Draft:
         """Returns the batch with its length and its CRC."""
         body = b"".join(record.encoded() for record in self.records) + self.junk if self.body is None else self.body
         times = [_in_64_bits(BASE_TIMESTAMP_MS + record.timestamp_delta) for record in self.records]
-        header = new_header(0, len(self.records) - 1, attributes=self.codec | self.flags)._replace(
+        header = BatchHeader(0, last_offset_delta=len(self.records) - 1, attributes=self.codec | self.flags)._replace(
             base_timestamp=BASE_TIMESTAMP_MS,
             max_timestamp=max([NO_TIMESTAMP, *times]),
             producer_id=self.producer.producer_id,

@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from millrace.clock import Clock
 from millrace.errors import IllegalSaslStateError, SaslAuthenticationError, UnsupportedSaslMechanismError
-from millrace.security.sasl.names import OAUTHBEARER, PLAIN, Authenticated, ServerMechanism
+from millrace.security.sasl.names import OAUTHBEARER, PLAIN, Authenticated
 from millrace.security.sasl.oauthbearer import OAuthBearerServer
 from millrace.security.sasl.plain import PlainServer
 from millrace.security.sasl.scram import Known, ScramServer
@@ -34,6 +34,7 @@ from millrace_broker.security.client_session import USER, Challenge, Principal
 FIRST_VERSION_WITH_HEADERS = 1  # of SaslHandshake: what follows are requests, and not bare tokens
 REAUTHENTICATION_INTERVAL_MS = 1_000
 CheckToken = Callable[[str], Authenticated]
+ServerMechanism = PlainServer | ScramServer | OAuthBearerServer  # `respond` raises SaslAuthenticationError if it fails
 
 
 class State(Enum):

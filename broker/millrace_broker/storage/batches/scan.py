@@ -18,7 +18,6 @@ from millrace.records.batch import (
     read_header,
 )
 from millrace.records.checksum import crc32c
-from millrace.records.formats import OFFSET
 
 HEADERS_CHUNK_BYTES = 8 << 10
 BATCHES_CHUNK_BYTES = 256 << 10  # still in the processor's cache when its CRC is computed
@@ -27,6 +26,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1  # of a segment's last offset, over its base off
 
 Placed = tuple[int, BatchHeader]
 
+_OFFSET = struct.Struct(">q")
 _EXTENT = struct.Struct(">qi4xb6xi")  # base offset, batch length, magic, last offset delta
 
 
@@ -100,7 +100,7 @@ def find_batch(  # noqa: PLR0917 -- a range of a file, and what is looked for in
             break
         if base_offset + last_offset_delta >= offset or following > limit:
             next_offset, behind = base_offset + last_offset_delta + 1, following - chunk_position
-            following_offset = OFFSET.unpack_from(chunk, behind)[0] if following + OFFSET.size <= chunk_end else None
+            following_offset = _OFFSET.unpack_from(chunk, behind)[0] if following + _OFFSET.size <= chunk_end else None
             fields = position, following - position, next_offset, chunk, chunk_position, base_offset, following_offset
             return tuple.__new__(FoundBatch, fields)
         position = following
@@ -110,7 +110,7 @@ def find_batch(  # noqa: PLR0917 -- a range of a file, and what is looked for in
 
 def offset_at(fs: FileSystem, fd: int, position: int) -> int:
     """Returns the base offset of the batch at a position. Raises OSError."""
-    return int(OFFSET.unpack(fs.pread(fd, OFFSET.size, position))[0])
+    return int(_OFFSET.unpack(fs.pread(fd, _OFFSET.size, position))[0])
 
 
 def _check_end(position: int, end: int) -> None:

@@ -43,13 +43,9 @@ from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
 from millrace.records.batch import (
-    ATTRIBUTES_POSITION,
     CODEC_MASK,
-    CRC_POSITION,
     DELETE_HORIZON_FLAG,
-    HEADER,
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -57,7 +53,7 @@ from millrace.records.batch import (
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Buffer,
-    compute_crc,
+    sealed_batch,
 )
 from millrace.records.compression import codec_of, compress, decompress
 from millrace.records.record import MAX_DELTA, MIN_DELTA
@@ -369,9 +365,4 @@ def _with_timestamp_delta(body: bytes, record: RecordSlice, timestamp_delta: int
 
 
 def _rebuilt(header: BatchHeader, body: bytes) -> bytes:
-    block = compress(codec_of(header.codec_id), body)
-    out = bytearray(HEADER_BYTES + len(block))
-    HEADER.pack_into(out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD_BYTES))
-    out[HEADER_BYTES:] = block
-    out[CRC_POSITION:ATTRIBUTES_POSITION] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
-    return bytes(out)
+    return sealed_batch(header, compress(codec_of(header.codec_id), body))

@@ -20,9 +20,10 @@ READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerProperties:
-    """Typed values of the properties that only the consumer has, without those of security."""
+class ConsumerConfig:
+    """The consumer's own properties, and the security of its connections to brokers."""
 
+    security: ClientSecurity = ClientSecurity.PLAINTEXT
     group_id: str = setting("", "The group whose members share the partitions. Required.", pattern=GROUP_ID_PATTERN)
     consumer_id: str = setting(
         "", "This member's name in the group; made from host, time and chance if empty.", pattern=GROUP_ID_PATTERN
@@ -93,13 +94,6 @@ class ConsumerProperties:
         """Whether committed offsets are with the coordinator, alone or also in ZooKeeper."""
         return self.offsets_storage == KAFKA
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig(ConsumerProperties):
-    """The consumer's own properties, and the security of its connections to brokers."""
-
-    security: ClientSecurity = ClientSecurity.PLAINTEXT
-
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Returns the settings in these properties, with defaults for those that are not given.
@@ -115,4 +109,4 @@ class ConsumerConfig(ConsumerProperties):
         return replace(build(cls, values), security=security)
 
 
-TABLE = ConfigTable(declared_keys(ConsumerProperties))
+TABLE = ConfigTable(declared_keys(ConsumerConfig))

@@ -48,13 +48,6 @@ NANOSECONDS_PER_S = 1_000_000_000
 NO_SESSION_ID = 0
 
 
-class LeaseDeadline(NamedTuple):
-    """A ZooKeeper session, and the time in ns (`lease_clock_ns`) until which it certainly exists."""
-
-    session_id: int
-    ends_ns: int
-
-
 def lease_clock_ns() -> int:
     """Returns the lease's time in ns: CLOCK_BOOTTIME, which runs while the machine sleeps, or the monotonic clock."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -65,19 +58,19 @@ class Lease:
 
     def __init__(self, clock_ns: Callable[[], int] = lease_clock_ns) -> None:
         self.clock_ns = clock_ns
-        self._deadline = LeaseDeadline(NO_SESSION_ID, 0)
+        self._deadline = (NO_SESSION_ID, 0)  # a session, and until when it certainly exists
         self._renewed = threading.Condition()
 
     def renew(self, session_id: int, asked_ns: int, timeout_ms: int) -> None:
         """Extends the lease from `asked_ns`, when the request was sent that ZooKeeper's leader has now answered."""
         with self._renewed:
-            self._deadline = LeaseDeadline(session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3)
+            self._deadline = session_id, asked_ns + timeout_ms * NANOSECONDS_PER_MS * LEASE_THIRDS // 3
             self._renewed.notify_all()
 
     def holding_ns(self, session_id: int) -> int | None:
         """Returns the time in ns (`lease_clock_ns`) if the lease is of this session and not over; else None."""
-        now_ns, deadline = self.clock_ns(), self._deadline
-        return now_ns if deadline.session_id == session_id and now_ns < deadline.ends_ns else None
+        now_ns, (leased_id, ends_ns) = self.clock_ns(), self._deadline
+        return now_ns if leased_id == session_id and now_ns < ends_ns else None
 
     def wait(self, timeout_s: float) -> None:
         """Waits until the lease is renewed, or `timeout_s` has passed."""

@@ -18,17 +18,7 @@ from typing import Any, NamedTuple
 from millrace.clock import Clock, SystemClock
 from millrace.errors import ClientError, DeliveryTimeoutError, MillraceError
 from millrace.kernel import native
-from millrace.records.batch import (
-    CRC_POSITION,
-    HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    compute_crc,
-    new_header,
-)
+from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, sealed_batch
 from millrace.records.compression import Codec, compress
 from millrace.records.record import Header, NewRecord, decode_records, encode_bodies_plainly
 
@@ -118,11 +108,11 @@ class Batch:
         """Returns the batch's bytes, with its identity and sequence; its records are encoded only the first time."""
         if not self.record_count:
             self._encode_records(codec)
-        header = new_header(0, self.record_count - 1, attributes=codec)
-        out = bytearray(HEADER_BYTES + len(self._body))
         deltas = self._timestamp_deltas
-        whole = header._replace(
-            batch_length=len(out) - LOG_OVERHEAD_BYTES,
+        header = BatchHeader(
+            base_offset=0,
+            attributes=codec,
+            last_offset_delta=self.record_count - 1,
             base_timestamp=self.base_timestamp_ms,
             max_timestamp=self.base_timestamp_ms + (max(deltas) if deltas else 0),
             producer_id=self.identity.producer_id,
@@ -130,10 +120,7 @@ class Batch:
             base_sequence=self.sequence,
             record_count=self.record_count,
         )
-        HEADER.pack_into(out, 0, *whole)
-        out[HEADER_BYTES:] = self._body
-        out[CRC_POSITION : CRC_POSITION + 4] = compute_crc(out, 0, len(out)).to_bytes(4, "big")
-        return bytes(out)
+        return sealed_batch(header, self._body)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Waits until the batch is done or split; returns False once the timeout has passed."""

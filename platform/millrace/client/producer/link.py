@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from millrace.addresses import Address
 from millrace.client.answers import RETRIABLE_CODES, TYPED_ERRORS
@@ -41,34 +41,19 @@ if TYPE_CHECKING:
 RECEIVE_BYTES = 64 << 10
 
 
-class Channel(Protocol):
-    """A socket that never blocks; raises OSError where the peer is gone.
+class PlainChannel:
+    """A channel without TLS: the socket itself, which never blocks; raises OSError where the peer is gone.
 
     Attributes:
         receive_waits_for: the selector's event after which `receive` is to be called.
     """
-
-    receive_waits_for: int
-
-    def send(self, parts: Sequence[memoryview]) -> int:
-        """Sends the parts as far as possible without blocking; returns the number of bytes sent, perhaps 0."""
-
-    def receive(self) -> bytes | None:
-        """Returns received bytes, b"" at the end of the stream; None where it would block."""
-
-    def waits(self, *, has_unsent: bool) -> int:
-        """Returns the selector events to wait for; `has_unsent` says that bytes are still to be sent."""
-
-
-class PlainChannel:
-    """A channel without TLS: the socket itself."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self.receive_waits_for = selectors.EVENT_READ
 
     def send(self, parts: Sequence[memoryview]) -> int:
-        """Sends the parts in one system call; returns the number of bytes that the socket took."""
+        """Sends the parts in one system call; returns the number of bytes that the socket took, perhaps 0."""
         try:
             return self._socket.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
@@ -127,6 +112,7 @@ class TlsChannel:
         return self.receive_waits_for | (self._send_waits_for if has_unsent else 0)
 
 
+Channel: TypeAlias = PlainChannel | TlsChannel
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 
 

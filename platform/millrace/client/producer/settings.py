@@ -40,9 +40,10 @@ MAX_IN_FLIGHT_IDEMPOTENT = 5  # a broker remembers the last five batches of a pr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerProperties:
-    """Typed values of the producer's own properties; `docs/clients.md` lists them."""
+class ProducerSettings:
+    """The producer's own properties, which `docs/clients.md` lists, and the security of its connections."""
 
+    security: ClientSecurity = ClientSecurity.PLAINTEXT
     broker_list: str = setting("", "HOST:PORT of brokers, with commas between")
     zk_connect: str = setting("", "HOST:PORT[/chroot] of ZooKeeper, to find the brokers by")
     zk_sessiontimeout_ms: int = setting(6000, "how long ZooKeeper may be silent", minimum=1)
@@ -82,14 +83,7 @@ class ProducerProperties:
         return self.producer_type == "sync"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings(ProducerProperties):
-    """The producer's own properties, and the security of its connections (`security.protocol`, `ssl.*`, `sasl.*`)."""
-
-    security: ClientSecurity = ClientSecurity.PLAINTEXT
-
-
-TABLE = ConfigTable(declared_keys(ProducerProperties))
+TABLE = ConfigTable(declared_keys(ProducerSettings))
 
 
 def parse_settings(

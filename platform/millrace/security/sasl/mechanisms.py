@@ -3,12 +3,14 @@
 client                              broker
 initial_response()  ───────────▶    respond(response)
 respond(challenge)  ◀───────────    the challenge, and so on until both are complete
+
+A client's side is complete once the server has proven its own identity, if the mechanism has a proof of that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TypeAlias
 
 from millrace.errors import InvalidConfigError
 from millrace.security.protocols import JAAS, MECHANISM
@@ -26,23 +28,7 @@ LOGIN_MODULES = {
 }
 
 
-class ClientMechanism(Protocol):
-    """The client's side of one SASL authentication."""
-
-    name: str
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the authentication has succeeded, with the server's own proof if the mechanism has one."""
-
-    def initial_response(self) -> bytes:
-        """Returns the bytes of the first message to the server."""
-
-    def respond(self, challenge: bytes) -> bytes:
-        """Returns the next message to the server, b"" if there is none.
-
-        Raises SaslAuthenticationError for a server that does not prove its identity.
-        """
+ClientMechanism: TypeAlias = PlainClient | ScramClient | OAuthBearerClient
 
 
 def client_mechanism(properties: Mapping[str, str]) -> ClientMechanism:

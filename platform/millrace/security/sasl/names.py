@@ -1,11 +1,11 @@
-"""The names of the mechanisms of SASL, apart from what they do, and what the broker's side of each does.
+"""The names of the mechanisms of SASL, apart from what they do, and what a broker learns by them.
 
 To check a property nothing of the mechanisms themselves is loaded.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from millrace.errors import SaslAuthenticationError
 
@@ -21,19 +21,6 @@ class Authenticated(NamedTuple):
     user: str
     expires_ms: int | None = None
     is_by_token: bool = False
-
-
-class ServerMechanism(Protocol):
-    """The broker's side of one SASL authentication."""
-
-    name: str
-
-    @property
-    def authenticated(self) -> Authenticated | None:
-        """The authenticated user; None before the authentication has succeeded."""
-
-    def respond(self, response: bytes) -> bytes:
-        """Returns the message that answers a client's; raises SaslAuthenticationError if the authentication fails."""
 
 
 def invalid_credentials(mechanism: str) -> SaslAuthenticationError:

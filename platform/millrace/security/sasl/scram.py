@@ -15,7 +15,8 @@ The four messages (RFC 5802, section 7), without channel binding, which Kafka do
     server final    v=SIGNATURE, or e=ERROR
 
 Both sides sign the `auth message`: the first three messages, without the beginning of the first, `n,…,`, and without
-the proof of the third. In names "," is written =2C and "=" is written =3D. An extension that is not known is ignored.
+the proof of the third (`bare` in the expressions). In names "," is written =2C and "=" is written =3D. An extension
+that is not known is ignored.
 
 The client proves that it knows the password, and checks that the server has its keys:
 
@@ -76,11 +77,6 @@ def new_salt() -> bytes:
     return new_nonce().encode()
 
 
-def hmac_of(hash_name: str, key: bytes, message: bytes) -> bytes:
-    """Returns the HMAC of a message under a key, by the hash of this name, such as `sha256`."""
-    return hmac.digest(key, message, hash_name)
-
-
 def salted_password(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
     """Returns RFC 5802's SaltedPassword, from which all keys derive; takes time in proportion to the iterations."""
     return hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
@@ -89,8 +85,8 @@ def salted_password(hash_name: str, password: str, salt: bytes, iterations: int)
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
     """Returns the credential to store for a salted password, its salt and its iterations."""
     hash_name = SCRAM_HASHES[mechanism]
-    client_key = hmac_of(hash_name, salted, b"Client Key")
-    server_key = hmac_of(hash_name, salted, b"Server Key")
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    server_key = hmac.digest(salted, b"Server Key", hash_name)
     return ScramCredential(salt, hashlib.new(hash_name, client_key).digest(), server_key, iterations)
 
 
@@ -103,14 +99,14 @@ def new_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIO
 
 def client_proof(hash_name: str, salted: bytes, auth_message: bytes) -> bytes:
     """Returns RFC 5802's ClientProof, by which a client proves that it knows the password."""
-    client_key = hmac_of(hash_name, salted, b"Client Key")
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
     stored_key = hashlib.new(hash_name, client_key).digest()
-    return xor(client_key, hmac_of(hash_name, stored_key, auth_message))
+    return xor(client_key, hmac.digest(stored_key, auth_message, hash_name))
 
 
 def is_proof(hash_name: str, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
     """Returns whether a client has made the proof with the password of this stored key."""
-    signature = hmac_of(hash_name, stored_key, auth_message)
+    signature = hmac.digest(stored_key, auth_message, hash_name)
     if len(proof) != len(signature):
         return False
     return hmac.compare_digest(hashlib.new(hash_name, xor(proof, signature)).digest(), stored_key)
@@ -164,16 +160,6 @@ CHANNEL = base64.b64encode(GS2_HEADER.encode()).decode()
 TOKEN_EXTENSION = "tokenauth"  # noqa: S105 -- an extension's name
 
 
-class ClientFirst(NamedTuple):
-    """A client's first message, parsed; `bare` is its part `n=…,r=…`, which the proofs sign."""
-
-    bare: str
-    name: str
-    authorization_id: str
-    nonce: str
-    is_by_token: bool
-
-
 class ServerFirst(NamedTuple):
     """A server's first message, parsed: the nonce, the salt and the number of iterations."""
 
@@ -181,21 +167,6 @@ class ServerFirst(NamedTuple):
     nonce: str
     salt: bytes
     iterations: int
-
-
-class ClientFinal(NamedTuple):
-    """A client's last message, parsed; `bare` is its part `c=…,r=…`, which the proofs sign."""
-
-    bare: str
-    nonce: str
-    proof: bytes
-
-
-class ServerFinal(NamedTuple):
-    """A server's last message, parsed: its signature `v=…`, or its error `e=…`."""
-
-    signature: bytes
-    error: str | None
 
 
 def client_first(name: str, nonce: str, *, is_by_token: bool) -> str:
@@ -214,35 +185,10 @@ def auth_message(first: str, challenge: str, final: str) -> bytes:
     return f"{first},{challenge},{final}".encode()
 
 
-def parse_client_first(message: bytes) -> ClientFirst:
-    """Returns a client's `n,a=…,n=…,r=…`, parsed; raises SaslAuthenticationError for another form."""
-    match = _match(CLIENT_FIRST, message)
-    extensions = dict(one.split("=", 1) for one in match["extensions"].split(",") if one)
-    return ClientFirst(
-        match["bare"],
-        _name(match["name"]),
-        _name(match["authorization_id"] or ""),
-        match["nonce"],
-        extensions.get(TOKEN_EXTENSION, "").lower() == "true",
-    )
-
-
 def parse_server_first(message: bytes) -> ServerFirst:
     """Returns a server's `r=…,s=…,i=…`, parsed; raises SaslAuthenticationError for another form."""
     match = _match(SERVER_FIRST, message)
     return ServerFirst(match[0], match["nonce"], _decoded(match["salt"]), int(match["iterations"]))
-
-
-def parse_client_final(message: bytes) -> ClientFinal:
-    """Returns a client's `c=…,r=…,p=…`, parsed; raises SaslAuthenticationError for another form."""
-    match = _match(CLIENT_FINAL, message)
-    return ClientFinal(match["bare"], match["nonce"], _decoded(match["proof"]))
-
-
-def parse_server_final(message: bytes) -> ServerFinal:
-    """Returns a server's `v=…` or `e=…`, parsed; raises SaslAuthenticationError for another form."""
-    match = _match(SERVER_FINAL, message)
-    return ServerFinal(_decoded(match["signature"] or ""), match["error"])
 
 
 def encoded(prefix: str, value: bytes) -> bytes:
@@ -313,7 +259,7 @@ class ScramClient:
             case State.CHALLENGED:
                 return self._prove(parse_server_first(challenge))
             case State.PROVEN:
-                return self._check(parse_server_final(challenge))
+                return self._check(_match(SERVER_FINAL, challenge))
             case _:
                 raise SaslAuthenticationError(f"the server says more than {self.name} has to say")
 
@@ -328,15 +274,15 @@ class ScramClient:
         final = client_final(server.nonce)
         signed = auth_message(self._first, server.text, final)
         salted = salted_password(self._hash_name, self._password, server.salt, server.iterations)
-        server_key = hmac_of(self._hash_name, salted, b"Server Key")
-        self._signature = hmac_of(self._hash_name, server_key, signed)
+        server_key = hmac.digest(salted, b"Server Key", self._hash_name)
+        self._signature = hmac.digest(server_key, signed, self._hash_name)
         self._state = State.PROVEN
         return final.encode() + b"," + encoded("p", client_proof(self._hash_name, salted, signed))
 
-    def _check(self, server: ServerFinal) -> bytes:
-        if server.error is not None:
-            raise SaslAuthenticationError(f"the server refuses {self.name}: {server.error}")
-        if not hmac.compare_digest(server.signature, self._signature):
+    def _check(self, server: re.Match[str]) -> bytes:
+        if server["error"] is not None:
+            raise SaslAuthenticationError(f"the server refuses {self.name}: {server['error']}")
+        if not hmac.compare_digest(_decoded(server["signature"]), self._signature):
             raise SaslAuthenticationError("the server does not know this user's keys: it may be another than it says")
         self._state = State.COMPLETE
         return b""
@@ -376,29 +322,32 @@ class ScramServer:
             raise invalid_credentials(self.name)
         try:
             if self._known is None:
-                return self._challenge(parse_client_first(response))
-            return self._check(self._known, parse_client_final(response))
+                return self._challenge(_match(CLIENT_FIRST, response))
+            return self._check(self._known, _match(CLIENT_FINAL, response))
         except SaslAuthenticationError:
             raise invalid_credentials(self.name) from None
 
-    def _challenge(self, client: ClientFirst) -> bytes:
-        known = self._lookup(client.name, client.is_by_token)
-        if client.authorization_id not in ("", client.name) or known.credential.iterations < MIN_ITERATIONS:
+    def _challenge(self, client: re.Match[str]) -> bytes:
+        name = _name(client["name"])
+        extensions = dict(one.split("=", 1) for one in client["extensions"].split(",") if one)
+        known = self._lookup(name, extensions.get(TOKEN_EXTENSION, "").lower() == "true")
+        authorization_id = _name(client["authorization_id"] or "")
+        if authorization_id not in ("", name) or known.credential.iterations < MIN_ITERATIONS:
             raise invalid_credentials(self.name)
         self._known = known
-        self._nonce = client.nonce + self._nonce
+        self._nonce = client["nonce"] + self._nonce
         salt = base64.b64encode(known.credential.salt).decode()
         challenge = f"r={self._nonce},s={salt},i={known.credential.iterations}"
-        self._signed_first = f"{client.bare},{challenge}"
+        self._signed_first = f"{client['bare']},{challenge}"
         return challenge.encode()
 
-    def _check(self, known: Known, client: ClientFinal) -> bytes:
-        signed = f"{self._signed_first},{client.bare}".encode()
-        is_proven = is_proof(self._hash_name, known.credential.stored_key, signed, client.proof)
-        if not is_proven or client.nonce != self._nonce or known.authenticated is None:
+    def _check(self, known: Known, client: re.Match[str]) -> bytes:
+        signed = f"{self._signed_first},{client['bare']}".encode()
+        is_proven = is_proof(self._hash_name, known.credential.stored_key, signed, _decoded(client["proof"]))
+        if not is_proven or client["nonce"] != self._nonce or known.authenticated is None:
             raise invalid_credentials(self.name)
         self.authenticated = known.authenticated
-        return encoded("v", hmac_of(self._hash_name, known.credential.server_key, signed))
+        return encoded("v", hmac.digest(known.credential.server_key, signed, self._hash_name))
 
 
 class UnknownUsers:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from millrace.addresses import Address, plaintext_endpoint
 from millrace.errors import MillraceError, StorageError
 from millrace.wire.api import ApiKey
-from millrace.zk import codec, controller_codec, paths
+from millrace.zk import codec, paths
 from millrace.zk.operations import Create
 from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import MetadataImage
@@ -348,7 +348,7 @@ class SimulatedBroker:
     def _ask_for_refused_roles(self) -> None:
         """Does what `ClusterMember` does, without its threads."""
         if self.replicas.has_refused_roles:
-            event = Create(paths.LOG_DIR_EVENT, controller_codec.encode_log_dir_failure(self.id), sequential=True)
+            event = Create(paths.LOG_DIR_EVENT, codec.encode_log_dir_failure(self.id), sequential=True)
             with suppress(MillraceError):  # cut off from ZooKeeper
                 self.session.multi([event])
 
@@ -364,7 +364,7 @@ class SimulatedBroker:
     def _controller(self) -> SimulatedBroker | None:
         """Returns the controller as ZooKeeper names it."""
         node = self.world.zookeeper.nodes.get(paths.CONTROLLER)
-        return None if node is None else self.world.brokers[controller_codec.decode_controller(node.data)]
+        return None if node is None else self.world.brokers[codec.decode_controller(node.data)]
 
     def _controllers_address(self) -> Address | None:
         """Returns where the controller listens that the newest metadata names."""

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.addresses import plaintext_endpoint
-from millrace.zk import codec, controller_codec
+from millrace.zk import codec
 from millrace_broker.cluster.metadata_image import (
     ALL_FEATURES,
     SUPPORTED,
@@ -13,7 +13,7 @@ from millrace_broker.cluster.metadata_image import (
 )
 from millrace_broker.txns.state import EPOCH_BUMP_VERSION
 
-OURS = controller_codec.decode_supported_features(
+OURS = codec.decode_supported_features(
     codec.encode_broker(codec.BrokerRegistration(endpoints=(plaintext_endpoint("h", 1),), rack=None, timestamp_ms=0))
 )
 KAFKA_3_9 = {"metadata.version": 21, "kraft.version": 1}
@@ -40,4 +40,4 @@ def test_brokers_register_all_that_they_support():
 
 
 def test_an_old_registration_has_no_features():
-    assert controller_codec.decode_supported_features(b'{"host":"h","port":1,"version":4}') == {}
+    assert codec.decode_supported_features(b'{"host":"h","port":1,"version":4}') == {}

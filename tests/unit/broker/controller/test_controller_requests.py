@@ -8,7 +8,7 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.errors import NotControllerError
 from millrace.zk import paths
-from millrace.zk.controller_codec import decode_controller_epoch
+from millrace.zk.codec import decode_controller_epoch
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.controller import Controller
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper

@@ -37,7 +37,7 @@ from uuid import UUID
 
 from millrace.addresses import plaintext_endpoint
 from millrace.errors import ErrorCode, NotControllerError
-from millrace.zk import codec, controller_codec, paths
+from millrace.zk import codec, paths
 from millrace.zk.operations import Create, Delete, Refused
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
 from millrace_broker.cluster.zookeeper_store import adopted_states
@@ -373,7 +373,7 @@ class Stage(transcripts.Stage):
 
     def on_disk(self, broker, *names):
         event = f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000000"
-        self.zookeeper.put(event, controller_codec.encode_log_dir_failure(int(broker)))
+        self.zookeeper.put(event, codec.encode_log_dir_failure(int(broker)))
         self.active.read_log_dir_events()
         assert not self.session.exists(event)
         (request,) = [one for *_, one in self.channels.sent if isinstance(one, LeaderAndIsrRequest)]

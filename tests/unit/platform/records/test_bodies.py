@@ -13,7 +13,7 @@ from millrace.records.arrow import decode_to_arrow
 from millrace.records.batch import MAGIC_V2, read_header, walk
 from millrace.records.bodies import bodies_of
 from millrace.records.compression import CHUNK_BYTES, Codec
-from millrace.records.formats import runs
+from millrace.records.message_set import runs
 from millrace.records.record import NewRecord, decode_batch, decode_body, encode_batch, records_of
 from millrace_support.hostile_records import HostileRecords
 

@@ -6,7 +6,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
-from millrace.records.batch import CONTROL_FLAG, new_header, read_header
+from millrace.records.batch import CONTROL_FLAG, BatchHeader, read_header
 from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch, encode_records
 
@@ -57,7 +57,7 @@ def test_later_versions_may_append_fields():
 
 
 def test_no_marker_where_compaction_took_it_or_of_another_type():
-    assert decoded(encode_records(new_header(7, attributes=CONTROL_FLAG), [])) is None
+    assert decoded(encode_records(BatchHeader(7, attributes=CONTROL_FLAG), [])) is None
     assert decoded(control_batch((struct.pack(">hh", 0, 2), b""))) is None
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.errors import InvalidRecordError, RecordTooLargeError, UnsupportedCodecError, UnsupportedMagicError
-from millrace.records.batch import HEADER_BYTES, new_header, read_header, walk
+from millrace.records.batch import HEADER_BYTES, BatchHeader, read_header, walk
 from millrace.records.compression import Codec
 from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.records.convert import down_convert, up_convert
@@ -36,7 +36,7 @@ def test_up_keeps_records_offsets_and_codec(magic, codec):
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_down_keeps_records_offsets_and_codec(magic, codec):
-    header = new_header(5, 4, attributes=codec)
+    header = BatchHeader(5, last_offset_delta=4, attributes=codec)
     batch = encode_records(header, [record._replace(headers=(("h", b"x"),)) for record in records()])
     converted = down_convert(batch, magic)
     assert list(decode_message_set(converted)) == records(magic)
@@ -79,7 +79,7 @@ def test_log_append_time_goes_up():
 
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
 def test_log_append_time_goes_down(codec):
-    header = new_header(5, 4, attributes=codec | 0x08)._replace(max_timestamp=77)
+    header = BatchHeader(5, last_offset_delta=4, attributes=codec | 0x08)._replace(max_timestamp=77)
     converted = down_convert(encode_records(header, records()), 1)
     assert [record.timestamp_ms for record in decode_message_set(converted)] == [77] * 3
     assert all(message.is_log_append_time for _, message in walk_messages(converted))
@@ -92,7 +92,7 @@ def test_down_drops_control_batches_and_what_lies_before_the_wanted_offset():
         + encode_batch([NewRecord(b"c"), NewRecord(b"d")], base_offset=2, codec=Codec.GZIP)
         + encode_marker(marker, producer_id=1, producer_epoch=0, timestamp_ms=0)
         + encode_batch([NewRecord(b"e")], base_offset=5)
-        + encode_records(new_header(6, 3), [])
+        + encode_records(BatchHeader(6, last_offset_delta=3), [])
     )
     values = [record.value for record in decode_message_set(down_convert(batches, 1, from_offset=3))]
     assert values == [b"d", b"e"]
@@ -129,7 +129,7 @@ class TestEncodeRecords:
     """`encode_records` keeps what it is not asked to renew."""
 
     def test_a_delete_horizon_leaves_the_timestamps(self):
-        header = new_header(5, 9).with_delete_horizon(50_000)
+        header = BatchHeader(5, last_offset_delta=9).with_delete_horizon(50_000)
         batch = encode_records(header, records())
         read = read_header(batch)
         assert read.delete_horizon_ms == read.base_timestamp == 50_000
@@ -138,7 +138,8 @@ class TestEncodeRecords:
         assert read_header(encode_batch([NewRecord(b"x")])).delete_horizon_ms is None
 
     def test_an_empty_batch_keeps_its_span_producer_and_time(self):
-        header = new_header(5, 9)._replace(producer_id=3, producer_epoch=1, base_sequence=8, max_timestamp=70)
+        producer = {"producer_id": 3, "producer_epoch": 1, "base_sequence": 8}
+        header = BatchHeader(5, last_offset_delta=9, max_timestamp=70, **producer)
         batch = encode_records(header, [])
         read = read_header(batch)
         assert len(batch) == HEADER_BYTES
@@ -149,11 +150,11 @@ class TestEncodeRecords:
     @pytest.mark.parametrize(
         ("header", "record"),
         [
-            (new_header(5), Record(4, 0, None, None)),
-            (new_header(5), Record(6, 0, None, None)),
-            (new_header(2**63), Record(2**63, 0, None, None)),
-            (new_header(0), Record(0, 2**63, None, None)),
-            (new_header(0).with_delete_horizon(-2), Record(0, 2**63 - 1, None, None)),
+            (BatchHeader(5), Record(4, 0, None, None)),
+            (BatchHeader(5), Record(6, 0, None, None)),
+            (BatchHeader(2**63), Record(2**63, 0, None, None)),
+            (BatchHeader(0), Record(0, 2**63, None, None)),
+            (BatchHeader(0).with_delete_horizon(-2), Record(0, 2**63 - 1, None, None)),
         ],
     )
     def test_what_has_no_place_is_refused(self, header, record):

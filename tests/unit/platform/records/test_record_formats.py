@@ -4,8 +4,7 @@ import pytest
 
 from millrace.records.batch import MAGIC_V2
 from millrace.records.compression import Codec
-from millrace.records.formats import first_offset, runs
-from millrace.records.message_set import MAGIC_V1, encode_message_set
+from millrace.records.message_set import MAGIC_V1, encode_message_set, first_offset, runs
 from millrace.records.record import NewRecord, Record, encode_batch
 
 RECORDS = [Record(7 + n, 5, b"k", b"v") for n in range(3)]

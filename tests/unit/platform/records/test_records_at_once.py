@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millrace import kernel
 from millrace.errors import RecordError
-from millrace.records.batch import TIMESTAMP_TYPE_FLAG, new_header, walk
+from millrace.records.batch import TIMESTAMP_TYPE_FLAG, BatchHeader, walk
 from millrace.records.record import (
     NewRecord,
     Record,
@@ -95,7 +95,7 @@ def test_log_append_time_is_every_record_s():
 
 
 def test_a_batch_without_records_is_an_empty_list():
-    assert records_of(new_header(0), b"") == []
+    assert records_of(BatchHeader(0), b"") == []
 
 
 def test_any_buffer_will_do():

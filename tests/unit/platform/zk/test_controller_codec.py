@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import ZooKeeperError
-from millrace.zk import controller_codec as codec
+from millrace.zk import codec
 
 PARTITIONS = [("t", 0), ("t", 1)]
 ENCODED = [

@@ -8,13 +8,12 @@ import pytest
 from millrace.config import MAX_LONG
 from millrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from millrace.fs import OsFileSystem
-from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, check_crc, read_header, walk
+from millrace.records.batch import HEADER_BYTES, NO_TIMESTAMP, check_crc, read_header, sealed_batch, walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogAppendInfo, LogConfig, TopicPartition
 from millrace_broker.storage.log import log_reader
 from millrace_support.clock import ManualClock
-from millrace_support.hostile_records import sealed_batch
 
 OpenLog = Callable[..., Log]
 
