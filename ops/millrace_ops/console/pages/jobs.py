@@ -16,7 +16,7 @@ from millrace_ops.console.request import Asked, Page
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.delta.leases import Running
-    from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads
+    from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 
 class MoveRow(NamedTuple):
@@ -147,7 +147,7 @@ def _table_jobs(console: Console) -> TableJobs:
     except InvalidRequestError as error:
         return TableJobs([], [], [], str(error))
     from millrace_pipelines.warehouse.delta.leases import running  # noqa: PLC0415
-    from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads  # noqa: PLC0415
+    from millrace_pipelines.warehouse.tables.find import read_failed_loads  # noqa: PLC0415
 
     found, fs = TableJobs([], [], []), console.fs
     for name, location in tables:

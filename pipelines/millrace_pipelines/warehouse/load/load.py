@@ -6,7 +6,7 @@
 
 Where the topic was deleted and created again, or a log was cut, the load stops, or begins another ledger if that is
 accepted. A load that is refused has changed nothing: it plans before its first write. That it failed is noted beside
-the table's files (`tables.failed_loads`), until a load succeeds.
+the table's files (`tables.find`), until a load succeeds.
 
 A dry run looks and plans as the load does, and stops before the first write: no table is created or evolved, no ledger
 begins, no lease is held, no group's offsets are committed, and no Spark session starts. It raises what the load raises
@@ -68,7 +68,7 @@ from millrace_pipelines.warehouse.load.history import lineage_of_load, lineage_o
 from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, ledger_change, look
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview, ReloadReport, Written
-from millrace_pipelines.warehouse.tables.failed_loads import failures_noted
+from millrace_pipelines.warehouse.tables.find import failures_noted
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
 SERVICE = "millrace-load"

@@ -24,7 +24,7 @@ Of tables there is a file for the textfile collector of the `node_exporter`:
     millrace_table_last_load_dead_letters{table,topic}        dead letters that it made
 
 So there is of the loads of one table, since a load may be a process of its own: the file keeps the counts from one to
-the next. (Which of the newest loads failed, a file in the table's folder says, too: `tables.failed_loads`.)
+the next. (Which of the newest loads failed, a file in the table's folder says, too: `tables.find`.)
 
     millrace_table_load_attempts_total{table,topic}          loads, those that failed included
     millrace_table_load_failures_total{table,topic,error}    loads that failed, by the name of the error
