@@ -45,9 +45,9 @@ from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import Accept, LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import write_file
-from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
+from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
 

@@ -39,11 +39,10 @@ from millrace_pipelines.warehouse.choices import (
     settled_compression,
 )
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import (
     ModeError,
