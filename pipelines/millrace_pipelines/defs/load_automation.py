@@ -64,10 +64,6 @@ BOUNDS = (Check.FRESHNESS, Check.LAG)
 # The queue starts runs with a higher priority first, and those that a person launches have 0.
 BEHIND_PEOPLE = {"dagster/priority": "-1"}
 LEDGERS = LedgerReader()
-LEVELS: Mapping[Isolation, IsolationLevel] = {
-    Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
-    Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
-}
 CHECKED_AT_ONCE = 20  # tables; their checks read their newest files, and a tick has a minute
 
 
@@ -228,7 +224,7 @@ def look_at_tables(millrace: MillraceResource, tables: Iterable[DeclaredTable]) 
     looks: dict[Isolation, Look] = {}
     with failing_in_words(), millrace.cluster() as client:
         for isolation in {table.declared.isolation for table in tables}:
-            looks[isolation] = read_topic_offsets(client, LEVELS[isolation])
+            looks[isolation] = read_topic_offsets(client, IsolationLevel[isolation.name])
     statuses = {
         table.topic: lag_status(offsets, ledgers[table.topic])
         for table in tables

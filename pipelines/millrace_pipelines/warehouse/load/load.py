@@ -136,13 +136,6 @@ def _attributes(report: LoadReport) -> Attributes:
     }
 
 
-class PlannedLoad(NamedTuple):
-    """The plan of a load, and the change to another ledger that comes before it; None where the ledger stays."""
-
-    change: LedgerChange | None
-    plan: LoadPlan
-
-
 def load_topic(
     options: LoadOptions,
     *,
@@ -190,8 +183,8 @@ def preview_load(options: LoadOptions, *, fs: FileSystem = DISK) -> LoadPreview:
     )
 
 
-def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:
-    """Returns the plan of a load, from what `look` has found; changes nothing.
+def planned_load(options: LoadOptions, found: LoadInputs) -> tuple[LedgerChange | None, LoadPlan]:
+    """Returns the plan of a load, from what `look` has found, and the change to another ledger before it, or None.
 
     Raises:
         TopicRecreatedError, LogTruncatedError: The topic, or a log, is not the one that the table was loaded from, and
@@ -213,7 +206,7 @@ def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:
         accept_lost_offsets=options.accept_lost_offsets,
         max_records=options.max_records_per_run,
     )
-    return PlannedLoad(change, plan)
+    return change, plan
 
 
 def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> LoadReport:
