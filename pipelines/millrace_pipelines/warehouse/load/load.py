@@ -73,6 +73,7 @@ from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters import known_dead_letters
 from millrace_pipelines.warehouse.delta.protocol import Access
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.keys.removal import count_rows
 from millrace_pipelines.warehouse.ledger.ledger import LedgerChange, former_ledgers, ledger_of
@@ -210,7 +211,7 @@ def planned_load(options: LoadOptions, found: LoadInputs) -> tuple[LedgerChange 
 
 
 def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> LoadReport:
-    options, found = loader.options, loader.look()
+    options, found = loader.options, look(loader.options, loader.fs, load=Table.load_to_write)
     change, plan = planned_load(options, found)
     opened = loader.open(found, change)
     report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
@@ -279,7 +280,7 @@ def reload_topic(
     """
     check_options(options)
     loader = RangeLoader(options, listener or SilentListener(), fs, clock)
-    found = loader.look(Access.REMOVE)
+    found = look(options, fs, load=Table.load_to_write, access=Access.REMOVE)
     plan = planned_reload(options, selection, found)
     opened = loader.open(found)
     report = ReloadReport(topic=options.topic, table=options.table, lost=plan.lost)

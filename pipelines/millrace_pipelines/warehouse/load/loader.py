@@ -298,10 +298,6 @@ class RangeLoader:
         self._started_ms = clock.monotonic_ms()
         self._lease = Lease(fs)
 
-    def look(self, access: Access = Access.APPEND) -> LoadInputs:
-        """Reads what a plan is made from, after repairing and syncing the end of the table's log."""
-        return look(self.options, self.fs, load=Table.load_to_write, access=access)
-
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Creates or evolves the tables for the plan, and makes sure that they have the ledger it was made from.
 
