@@ -12,8 +12,9 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.testing.local_broker import LocalBroker
+from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 from millrace_pipelines.defs.maintenance import compaction_asset, recovery_check_asset, retention_asset
-from millrace_pipelines.defs.resources import AdminEndpoint, MillraceResource
+from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.http import ServiceUnreachableError
 from millrace_support.broker_properties import ON_REQUEST
 from millrace_support.held_brokers import HeldDoor

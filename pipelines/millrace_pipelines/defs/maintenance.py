@@ -23,13 +23,13 @@ import pyarrow as pa
 from pydantic import Field
 
 from millrace.errors import MillraceError
-from millrace_pipelines.defs.resources import (
+from millrace_pipelines.defs.admin_endpoint import (
     CompactionOfPartition,
     Report,
     RetentionOfPartition,
     VerifiedPartition,
-    resource_of,
 )
+from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_SUFFIX

@@ -129,7 +129,6 @@ class Replacement(_Commit[ReloadPlan]):
         finish_replay(self.rows, dead_letters, self.fs)
         written = {offset_range.partition: offset_range.dead_letters for offset_range in self._replaced}
         replacing = _TableReplacement(self.plan, self.written.dead_letter_files, written, self.fs)
-
         lineage = {
             "kind": "reload",
             "isolation": self.lineage["isolation"],

@@ -3,8 +3,8 @@
 import dagster as dg
 import pytest
 
+from millrace_pipelines.defs.admin_endpoint import MaintenanceRefusedError
 from millrace_pipelines.defs.maintenance import failures_in_words, maintenance_schedules, partition_metadata
-from millrace_pipelines.defs.resources import MaintenanceRefusedError
 from millrace_pipelines.http import ServiceUnreachableError
 from millrace_pipelines.project import REQUEST_INTERVAL_MS
 
