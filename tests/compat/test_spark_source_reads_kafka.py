@@ -7,9 +7,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millrace_benchmarks.kafka_broker import KafkaBroker, await_markers, find_kafka
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.spark.source.batch import BatchReader
 from millrace_pipelines.spark.source.options import parse_options
-from millrace_pipelines.spark.source.stream import StreamReader
+from millrace_pipelines.spark.source.readers import BatchReader, StreamReader
 
 pytestmark = pytest.mark.peers
 TIMEOUT_S = 120

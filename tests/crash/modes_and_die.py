@@ -15,8 +15,7 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.delta.leases import lease
-from millrace_pipelines.warehouse.delta.store import TableFiles
+from millrace_pipelines.warehouse.delta.store import TableFiles, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert

@@ -13,7 +13,7 @@ from millrace.client import Admin, Cluster
 from millrace.fs import OsFileSystem
 from millrace.records.batch import walk
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.defs import load_events, load_process
+from millrace_pipelines.defs import load_process
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
@@ -139,7 +139,7 @@ def _break(broken):
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(load_events, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(load_process, "FIRST_PAUSE_S", 0)
 
 
 @pytest.fixture

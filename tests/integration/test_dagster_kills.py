@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from millrace.testing.broker import BrokerProcess
-from millrace_pipelines.defs import load_events, load_process
+from millrace_pipelines.defs import load_process
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_support.dagster_loads import DagsterLoads, changed_child
@@ -38,7 +38,7 @@ DagsterLoads({bootstrap!r}, Path({directory!r})).load("first", "second")
 
 @pytest.fixture
 def loads(tmp_path, monkeypatch):
-    monkeypatch.setattr(load_events, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(load_process, "FIRST_PAUSE_S", 0)
     with BrokerProcess(tmp_path / "broker") as broker:
         loads = DagsterLoads(broker.bootstrap, tmp_path / "warehouse")
         loads.create("first", "second")

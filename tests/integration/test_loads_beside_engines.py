@@ -27,7 +27,7 @@ from millrace_pipelines.warehouse.errors import LedgerError, TableRefusedError
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
-from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE
+from millrace_pipelines.warehouse.tables.find import FAILED_LOADS_FILE
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.engine_changes import CHANGES, WITHOUT_1
 from millrace_support.keyed_events import FS, Events

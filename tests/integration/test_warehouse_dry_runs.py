@@ -28,7 +28,7 @@ from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
-from millrace_pipelines.warehouse.tables.failed_loads import FAILED_LOADS_FILE, read_failed_loads
+from millrace_pipelines.warehouse.tables.find import FAILED_LOADS_FILE, read_failed_loads
 from millrace_pipelines.warehouse.tables.open import TableChanges
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.unchanged import contents, unchanged

@@ -30,7 +30,7 @@ from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.load.task import LoadSpec
-from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
+from millrace_pipelines.warehouse.tables.find import read_failed_loads
 from millrace_pipelines.warehouse.tables.query import spark_table
 from millrace_support import recorded_data
 from millrace_support.backup_commands import backup_broker, backup_table

@@ -20,7 +20,7 @@ from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, publish_s
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
-from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads
+from millrace_pipelines.warehouse.tables.find import read_failed_loads
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse import preview_load, preview_reload
+from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
-from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError

@@ -15,7 +15,7 @@ from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.record_values.shown import json_value
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads
+    from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
 Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
@@ -115,7 +115,7 @@ def audit(
 ) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
-    from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
+    from millrace_pipelines.warehouse.completeness.contents import audit_stored_files
 
     findings = findings_of(directory, **given(topics))
     stored = audit_stored_files(directory) if deep else None

@@ -30,7 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import dagster as dg
 from dagster import DagsterEventType
@@ -67,31 +67,11 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """The result of one check, as an event of the Dagster instance.
-
-    Attributes:
-        position: The number of the event among all events of the instance.
-        asset: The asset's key, as `millrace/table/flights`.
-        check: The check's name.
-        passed: Whether it passed.
-        severity: How bad a failure is.
-        description: The sentence of the result.
-        run_id: The run that made it; "" for a result that no run made.
-    """
-
-    position: int
-    asset: str
-    check: str
-    passed: bool
-    severity: Severity
-    description: str
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A failed run or a check as an alert reports it; a field that does not apply to it is None."""
+    """A failed run or a check as an alert reports it; a field that does not apply to it is None.
+
+    `asset` is a key such as `millrace/table/flights`; `run_id` is "" for the result of a check that no run made.
+    """
 
     kind: Kind
     severity: Severity
@@ -102,14 +82,11 @@ class Alert:
     job: str | None = None
 
 
-class FailedRun(NamedTuple):
-    """A run that failed, or was cancelled because it took too long: the number of its last event, and its alert."""
+class Event(NamedTuple):
+    """A failed run, or the result of a check: its number among all events of the instance, and what an alert says."""
 
     position: int
     alert: Alert
-
-
-Event: TypeAlias = Evaluation | FailedRun
 
 
 class Seen(NamedTuple):
@@ -126,28 +103,18 @@ class Seen(NamedTuple):
 
 def alert_of(event: Event, seen: Seen) -> tuple[Alert | None, Seen]:
     """Returns the alert of an event, None where it has been reported already, and `seen` with this event added."""
-    if isinstance(event, FailedRun):
-        return event.alert, seen._replace(position=event.position)
-    key = f"{event.asset}:{event.check}"
+    alert = event.alert
+    if alert.kind is Kind.RUN_FAILED:
+        return alert, seen._replace(position=event.position)
+    key = f"{alert.asset}:{alert.check}"
     before = seen.failing.get(key)
-    digest = None if event.passed else _digest(event)
+    digest = None if alert.kind is Kind.CHECK_RECOVERED else _digest(alert)
     others = {each: known for each, known in seen.failing.items() if each != key}
     after = Seen(event.position, others if digest is None else {**others, key: digest})
-    return (None if digest == before else _check_alert(event)), after
+    return (None if digest == before else alert), after
 
 
-def _check_alert(evaluation: Evaluation) -> Alert:
-    return Alert(
-        kind=Kind.CHECK_RECOVERED if evaluation.passed else Kind.CHECK_FAILED,
-        severity=Severity.INFO if evaluation.passed else evaluation.severity,
-        description=evaluation.description,
-        run_id=evaluation.run_id,
-        asset=evaluation.asset,
-        check=evaluation.check,
-    )
-
-
-def _digest(failed: Evaluation) -> str:
+def _digest(failed: Alert) -> str:
     words = NUMBER.sub("", failed.description) if failed.check in MEASURED else failed.description
     return f"{zlib.crc32(f'{failed.severity} {words}'.encode()):08x}"
 
@@ -280,22 +247,22 @@ def _event(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.EventL
     return _failed_run(instance, cluster, at, entry)
 
 
-def _evaluation(cluster: str, at: int, entry: dg.EventLogEntry) -> Evaluation | None:
+def _evaluation(cluster: str, at: int, entry: dg.EventLogEntry) -> Event | None:
     made = entry.get_dagster_event().asset_check_evaluation_data
     if made.asset_key.path[0] != cluster:
         return None
-    return Evaluation(
-        position=at,
-        asset=made.asset_key.to_user_string(),
-        check=made.check_name,
-        passed=made.passed,
-        severity=Severity(made.severity.value),
+    alert = Alert(
+        kind=Kind.CHECK_RECOVERED if made.passed else Kind.CHECK_FAILED,
+        severity=Severity.INFO if made.passed else Severity(made.severity.value),
         description=made.description or "",
         run_id=entry.run_id,
+        asset=made.asset_key.to_user_string(),
+        check=made.check_name,
     )
+    return Event(at, alert)
 
 
-def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.EventLogEntry) -> FailedRun | None:
+def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.EventLogEntry) -> Event | None:
     run = instance.get_run_by_id(entry.run_id)
     if run is None:
         return None
@@ -314,7 +281,7 @@ def _failed_run(instance: dg.DagsterInstance, cluster: str, at: int, entry: dg.E
         asset=asset,
         job=run.job_name.removeprefix(JOB_OF_SCHEDULE),
     )
-    return FailedRun(at, alert)
+    return Event(at, alert)
 
 
 def _assets(instance: dg.DagsterInstance, run_id: str) -> tuple[set[dg.AssetKey], set[dg.AssetKey]]:

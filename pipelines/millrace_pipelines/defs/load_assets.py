@@ -20,8 +20,7 @@ from pydantic import Field
 from millrace.errors import SetupError
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key, under_own_keys
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
-from millrace_pipelines.defs.load_events import Event, asset_events, load_previews
-from millrace_pipelines.defs.load_process import Context, Outcome, run_jobs
+from millrace_pipelines.defs.load_process import Context, Event, Outcome, asset_events, load_previews, run_jobs
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import report_checks
 from millrace_pipelines.machine import DISK

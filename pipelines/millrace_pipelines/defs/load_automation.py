@@ -5,19 +5,31 @@ CLUSTER_table_lag       reports the lag of tables
 CLUSTER_table_history   reports commits which no run of Dagster reported, with the checks that follow a load
 CLUSTER_load_…          a schedule for each cron schedule that tables share, so that one run loads them all
 CLUSTER_nightly_audit, CLUSTER_bounds    the checks that follow no load
+
+Commits that no run reported are loads by the command line, continuous loads, and so on. A table's own history says what
+was committed, and Dagster's event log which of it is known. A cursor says up to which version each table was looked at,
+so that a look costs no more than what is new:
+
+    {"/srv/warehouse/flights": ["<the table's id>", 17], …}
+
+Where the cursor is lost, or is no cursor, a table is looked at from its first version on, and what the event log knows
+is passed over. A table that was deleted and created again has another id, and is looked at from its first version too.
 """
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 import dagster as dg
 
 from millrace.client.fetched import IsolationLevel
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, WarehouseError
+from millrace.fs import FileSystem
 from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
 from millrace_pipelines.defs.load_due import (
@@ -33,23 +45,25 @@ from millrace_pipelines.defs.load_due import (
 )
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT, check_evaluations, checks_of
-from millrace_pipelines.defs.table_history import InstanceRuns, TableAsset, cursor_of, look, parse_cursor
+from millrace_pipelines.defs.table_metadata import COMMITTED_VERSION, TABLE_ID, commit_metadata, table_metadata
 from millrace_pipelines.defs.ticks import failing_in_words, pack_cursor
 from millrace_pipelines.defs.topic_checks import checked_topics, topics_as_declared
 from millrace_pipelines.defs.topic_sensor import Look, TopicOffsets, left_out, log_failed, read_topic_offsets
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.choices import Isolation
+from millrace_pipelines.warehouse.dead_letters import REPLAY_KIND
+from millrace_pipelines.warehouse.delta.commits import is_newest
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
+from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.keys.removal import ERASE
+from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, LOAD, RELOAD, TableCommit, commits_since
 
 RUNNING = dg.DefaultScheduleStatus.RUNNING
 BOUNDS = (Check.FRESHNESS, Check.LAG)
 # The queue starts runs with a higher priority first, and those that a person launches have 0.
 BEHIND_PEOPLE = {"dagster/priority": "-1"}
 LEDGERS = LedgerReader()
-LEVELS: Mapping[Isolation, IsolationLevel] = {
-    Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
-    Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
-}
 CHECKED_AT_ONCE = 20  # tables; their checks read their newest files, and a tick has a minute
 
 
@@ -210,7 +224,7 @@ def look_at_tables(millrace: MillraceResource, tables: Iterable[DeclaredTable]) 
     looks: dict[Isolation, Look] = {}
     with failing_in_words(), millrace.cluster() as client:
         for isolation in {table.declared.isolation for table in tables}:
-            looks[isolation] = read_topic_offsets(client, LEVELS[isolation])
+            looks[isolation] = read_topic_offsets(client, IsolationLevel[isolation.name])
     statuses = {
         table.topic: lag_status(offsets, ledgers[table.topic])
         for table in tables
@@ -249,7 +263,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
             if table.schema is not None:
                 assets.append(TableAsset(dead_letters_dir(location), table.keys.dead_letters))
         positions = parse_cursor(context.cursor)
-        seen = look(InstanceRuns(context.instance), assets, positions, DISK)
+        seen = look_at_history(context.instance, assets, positions, DISK)
         for location, error in seen.damaged.items():
             context.log.error("%s can't be read: %s", location, error)
         if not seen.events and seen.positions == positions:
@@ -271,3 +285,156 @@ def _checks(
     except MillraceError as error:
         context.log.warning("the checks of the table %s can't be made: %s", table.topic, error)
         return []
+
+
+REPORTED_KINDS = frozenset({LOAD, RELOAD, REPLAY_KIND, ERASE})  # others leave the rows as they are
+EVENTS_AT_ONCE = 500
+BEFORE_THE_FIRST = -1
+RECORDS_AT_ONCE = 1000
+CLOCK_DIFFERENCE_S = 300.0
+
+
+class Position(NamedTuple):
+    """The id of the table that was looked at, and its version up to which commits are reported."""
+
+    table_id: str
+    version: int
+
+
+class TableAsset(NamedTuple):
+    """A table, or a table of dead letters, and the asset that stands for it.
+
+    Attributes:
+        location: The table's location.
+        asset_key: The asset.
+        topic: The asset of the table's topic.
+    """
+
+    location: str
+    asset_key: dg.AssetKey
+    topic: dg.AssetKey | None = None
+
+
+def known_versions(instance: dg.DagsterInstance, asset: TableAsset, table_id: str, after_ms: int) -> frozenset[int]:
+    """Returns the versions of a table that materializations since `after_ms` (ms since 1970) have reported.
+
+    The clocks of the process that committed and of the instance may differ by CLOCK_DIFFERENCE_S.
+    """
+    wanted = dg.AssetRecordsFilter(asset.asset_key, after_timestamp=after_ms / 1000 - CLOCK_DIFFERENCE_S)
+    known: set[int] = set()
+    cursor: str | None = None
+    while True:
+        found = instance.fetch_materializations(wanted, limit=RECORDS_AT_ONCE, cursor=cursor)
+        known |= {version for record in found.records if (version := _version(record, table_id)) is not None}
+        if not found.has_more:
+            return frozenset(known)
+        cursor = found.cursor
+
+
+class HistoryLook(NamedTuple):
+    """The result of looking at tables: events to report, positions for the next tick, errors by unreadable table."""
+
+    events: list[dg.AssetMaterialization]
+    positions: dict[str, Position]
+    damaged: dict[str, str]
+
+
+def look_at_history(
+    instance: dg.DagsterInstance, assets: Iterable[TableAsset], positions: Mapping[str, Position], fs: FileSystem
+) -> HistoryLook:
+    """Looks at tables in their order until there are EVENTS_AT_ONCE events; the rest is left to the next look.
+
+    A table that is not there, or can't be read, keeps its position; positions of tables not in `assets` are dropped.
+    """
+    assets = list(assets)
+    locations = {asset.location for asset in assets}
+    seen = HistoryLook(
+        [], {location: position for location, position in positions.items() if location in locations}, {}
+    )
+    for asset in assets:
+        if len(seen.events) >= EVENTS_AT_ONCE:
+            break
+        try:
+            events, position = _look_at(instance, asset, positions.get(asset.location), fs)
+        except TableNotFoundError:
+            continue
+        except WarehouseError as error:
+            seen.damaged[asset.location] = str(error)
+            continue
+        seen.events.extend(events)
+        seen.positions[asset.location] = position
+    return seen
+
+
+def _look_at(
+    instance: dg.DagsterInstance, asset: TableAsset, position: Position | None, fs: FileSystem
+) -> tuple[list[dg.AssetMaterialization], Position]:
+    if position is not None and is_newest(asset.location, position.version, fs):
+        return [], position
+    table = Table.load(asset.location, fs)
+    is_known = position is not None and position.table_id == table.id and position.version <= table.version
+    since = position.version if position is not None and is_known else BEFORE_THE_FIRST
+    commits = settled(instance, commits_since(table, since, COMMITS_AT_ONCE))
+    if not commits:
+        return [], Position(table.id, since)
+    told = [commit for commit in commits if commit.kind in REPORTED_KINDS]
+    known = known_versions(instance, asset, table.id, min(commit.time_ms for commit in told)) if told else frozenset()
+    unknown = [commit for commit in told if commit.version not in known]
+    return materializations(asset, table, unknown, fs), Position(table.id, commits[-1].version)
+
+
+def settled(instance: dg.DagsterInstance, commits: Iterable[TableCommit]) -> list[TableCommit]:
+    """Returns the commits up to the first one whose Dagster run has not ended, since that run may still report it."""
+
+    def is_settled(commit: TableCommit) -> bool:
+        run = None if commit.run_id is None else instance.get_run_by_id(commit.run_id)
+        return run is None or run.is_finished
+
+    return list(takewhile(is_settled, commits))
+
+
+def materializations(
+    asset: TableAsset, table: Table, commits: list[TableCommit], fs: FileSystem
+) -> list[dg.AssetMaterialization]:
+    """Returns an event for each commit; the last one has, besides, the metadata of the whole table."""
+    shown = [commit_metadata(table, commit) for commit in commits]
+    if shown:
+        shown[-1] = shown[-1] | table_metadata(table, fs, topic=asset.topic) | shown[-1]
+    return [
+        dg.AssetMaterialization(
+            asset_key=asset.asset_key,
+            description=f"A {commit.kind} that the table's history has and no run of Dagster reported.",
+            metadata=metadata,
+        )
+        for commit, metadata in zip(commits, shown, strict=True)
+    ]
+
+
+def parse_cursor(cursor: str | None) -> dict[str, Position]:
+    """Returns the positions by table that a cursor keeps; anything else in the text is ignored."""
+    try:
+        found = json.loads(cursor or "{}")
+    except ValueError:
+        return {}
+    entries = found.items() if isinstance(found, dict) else ()
+    return {location: position for location, entry in entries if (position := _position(entry)) is not None}
+
+
+def cursor_of(positions: Mapping[str, Position]) -> str:
+    """Returns the cursor that `parse_cursor` reads back."""
+    return json.dumps(positions)
+
+
+def _position(entry: object) -> Position | None:
+    match entry:
+        case [str(table_id), int(version)] if version >= BEFORE_THE_FIRST:
+            return Position(table_id, version)
+    return None
+
+
+def _version(record: dg.EventLogRecord, table_id: str) -> int | None:
+    """Returns the version of the table `table_id` that a materialization reports; None where it reports none of it."""
+    metadata = record.asset_materialization.metadata if record.asset_materialization is not None else {}
+    version, of_table = metadata.get(COMMITTED_VERSION), metadata.get(TABLE_ID)
+    is_mine = of_table is not None and of_table.value == table_id
+    return version.value if is_mine and isinstance(version, dg.IntMetadataValue) else None

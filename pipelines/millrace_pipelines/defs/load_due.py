@@ -118,17 +118,11 @@ def decide_loads(
     )
 
 
-class _Kept(NamedTuple):
-    table_id: str
-    version: int
-    ledger: Ledger
-
-
 class LedgerReader:
     """Reads the ledgers of tables, and keeps each one until its table has a newer version."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, tuple[str, int, Ledger]] = {}
 
     def read(self, location: str) -> TableLedger:
         """Returns a table's newest ledger, None without a table, or the WarehouseError by which it can't be read."""
@@ -142,9 +136,9 @@ class LedgerReader:
     def _newest(self, location: str) -> Ledger:
         table = Table.load(location, DISK)
         kept = self._kept.get(location)
-        if kept is None or (kept.table_id, kept.version) != (table.id, table.version):
-            kept = self._kept[location] = _Kept(table.id, table.version, ledger_of(table))
-        return kept.ledger
+        if kept is None or kept[:2] != (table.id, table.version):
+            kept = self._kept[location] = table.id, table.version, ledger_of(table)
+        return kept[2]
 
 
 class LagReport(NamedTuple):

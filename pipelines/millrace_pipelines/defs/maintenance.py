@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import dagster as dg
 import pyarrow as pa
@@ -355,18 +355,11 @@ def _shown(report: MaintenanceReport) -> dict[str, int | str]:
     }
 
 
-class _Schedule(NamedTuple):
-    name: str
-    asset: str
-    cron: str
-    description: str
-
-
-SCHEDULES = (
-    _Schedule("hourly_retention", "retention", "0 * * * *", "Applies the retention policies of every topic."),
-    _Schedule("hourly_compaction", "compaction", "30 * * * *", "Compacts the logs that are due."),
-    _Schedule("nightly_recovery_check", "recovery_check", "15 3 * * *", "Walks every log of the broker."),
-    _Schedule("nightly_table_upkeep", "table_upkeep", "45 3 * * *", "Compacts, checkpoints and vacuums every table."),
+SCHEDULES = (  # name, asset, cron, description
+    ("hourly_retention", "retention", "0 * * * *", "Applies the retention policies of every topic."),
+    ("hourly_compaction", "compaction", "30 * * * *", "Compacts the logs that are due."),
+    ("nightly_recovery_check", "recovery_check", "15 3 * * *", "Walks every log of the broker."),
+    ("nightly_table_upkeep", "table_upkeep", "45 3 * * *", "Compacts, checkpoints and vacuums every table."),
 )
 
 
@@ -374,11 +367,11 @@ def maintenance_schedules(cluster: str) -> list[dg.ScheduleDefinition]:
     """Returns the schedules of a cluster's maintenance, which run by default."""
     return [
         dg.ScheduleDefinition(
-            name=f"{cluster}_{schedule.name}",
-            target=dg.AssetSelection.assets([cluster, schedule.asset]),
-            cron_schedule=schedule.cron,
+            name=f"{cluster}_{name}",
+            target=dg.AssetSelection.assets([cluster, asset]),
+            cron_schedule=cron,
             default_status=dg.DefaultScheduleStatus.RUNNING,
-            description=schedule.description,
+            description=description,
         )
-        for schedule in SCHEDULES
+        for name, asset, cron, description in SCHEDULES
     ]

@@ -30,8 +30,15 @@ from millrace.times import epoch_ms, parse_time
 from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key, under_own_keys
 from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
-from millrace_pipelines.defs.load_events import PREVIEW, Event, asset_events, load_previews, step_failure
-from millrace_pipelines.defs.load_process import Context, run_jobs
+from millrace_pipelines.defs.load_process import (
+    PREVIEW,
+    Context,
+    Event,
+    asset_events,
+    load_previews,
+    run_jobs,
+    step_failure,
+)
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import check_evaluations

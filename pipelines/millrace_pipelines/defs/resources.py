@@ -47,7 +47,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
         master: Spark's master, for example `local[2,3]`.
         spark: Settings of Spark, for every load.
-        load_metrics: The folder of the files that tell Prometheus of loads (`warehouse.load.attempts`); "" for none.
+        load_metrics: The folder of the files that tell Prometheus of loads (`warehouse.load.metrics`); "" for none.
         dagster_url: The webserver, which loads definitions again where topics come or go; "" for none.
     """
 

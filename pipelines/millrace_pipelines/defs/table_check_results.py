@@ -18,7 +18,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.table_metadata import ESCAPED, MARKUP, rows_of, waiting_letters
 from millrace_pipelines.warehouse.completeness.audit import LoadAudit
-from millrace_pipelines.warehouse.completeness.stored_files import Stored
+from millrace_pipelines.warehouse.completeness.contents import Stored
 from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
@@ -38,24 +38,6 @@ DESCRIPTIONS: Mapping[Check, str] = {
     Check.SCHEMA_DRIFT: "The table has the columns that its declared schema asks for.",
 }
 MAX_SHARE = 0.01
-
-
-def check_result(
-    check: Check,
-    *,
-    passed: bool,
-    says: str,
-    metadata: Mapping[str, dg.MetadataValue],
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
-) -> dg.AssetCheckResult:
-    """Returns the result of a check of a table; `says` is its description, a sentence."""
-    return dg.AssetCheckResult(
-        passed=passed,
-        check_name=check.value,
-        severity=severity,
-        description=says,
-        metadata=metadata,
-    )
 
 
 def findings_list(findings: Sequence[str]) -> dg.MetadataValue:
@@ -81,20 +63,20 @@ def load_completeness(audited: LoadAudit) -> dg.AssetCheckResult:
     }
     if audited.version is not None:
         metadata["table version"] = number(audited.version)
-    return check_result(
-        Check.LOAD_COMPLETENESS,
+    return dg.AssetCheckResult(
+        check_name=Check.LOAD_COMPLETENESS.value,
         passed=not audited.findings,
-        says=_load_says(audited),
+        description=_load_says(audited),
         metadata=metadata,
     )
 
 
 def completeness(findings: Sequence[str]) -> dg.AssetCheckResult:
     """Returns the result of the check that audits a whole table; failed where there is any finding."""
-    return check_result(
-        Check.COMPLETENESS,
+    return dg.AssetCheckResult(
+        check_name=Check.COMPLETENESS.value,
         passed=not findings,
-        says=_found(findings) if findings else "The table has each offset once.",
+        description=_found(findings) if findings else "The table has each offset once.",
         metadata={"findings": number(len(findings)), "details": findings_list(findings)},
     )
 
@@ -123,10 +105,10 @@ def _found(findings: Sequence[str]) -> str:
 
 def stored_files(stored: Stored) -> dg.AssetCheckResult:
     """Returns the result of the check that reads some of a table's files; failed where bytes are damaged."""
-    return check_result(
-        Check.STORED_FILES,
+    return dg.AssetCheckResult(
+        check_name=Check.STORED_FILES.value,
         passed=not stored.findings,
-        says=_files_say(stored),
+        description=_files_say(stored),
         metadata={
             "files": number(stored.files),
             "bytes": number(stored.bytes),
@@ -165,10 +147,10 @@ def skipped_offsets(skipped: Skipped, *, allowed: int = 0) -> dg.AssetCheckResul
     """Returns a warning where more offsets were skipped than `allowed`; a range of unknown length counts as one."""
     offsets = skipped.offsets + skipped.unknown
     unknown = f", of which {skipped.unknown} end at an unknown offset" if skipped.unknown else ""
-    return check_result(
-        Check.SKIPPED_OFFSETS,
+    return dg.AssetCheckResult(
+        check_name=Check.SKIPPED_OFFSETS.value,
         passed=offsets <= allowed,
-        says=f"The table goes on without {skipped.offsets} offsets in {skipped.ranges} ranges{unknown}; "
+        description=f"The table goes on without {skipped.offsets} offsets in {skipped.ranges} ranges{unknown}; "
         f"{allowed} are allowed."
         if skipped.ranges
         else "No offset was skipped.",
@@ -206,12 +188,12 @@ def dead_letters(counts: LetterCounts, *, max_share: float = MAX_SHARE) -> dg.As
     """Returns a warning where the newest load, or the table, has a larger share of dead letters than is allowed."""
     of_load = share(counts.load_letters, counts.load_rows)
     of_table = share(counts.waiting, counts.rows)
-    return check_result(
-        Check.DEAD_LETTERS,
+    return dg.AssetCheckResult(
+        check_name=Check.DEAD_LETTERS.value,
         passed=max(of_load, of_table) <= max_share,
-        says=f"{counts.load_letters} of the {counts.load_rows + counts.load_letters} records of the newest load are "
-        f"dead letters ({of_load:.2%}), and {counts.waiting} of all {counts.rows + counts.waiting} ({of_table:.2%}); "
-        f"up to {max_share:.2%} is allowed.",
+        description=f"{counts.load_letters} of the {counts.load_rows + counts.load_letters} records of the newest load "
+        f"are dead letters ({of_load:.2%}), and {counts.waiting} of all {counts.rows + counts.waiting} "
+        f"({of_table:.2%}); up to {max_share:.2%} is allowed.",
         metadata={
             "dead letters of the load": number(counts.load_letters),
             "records of the load": number(counts.load_rows + counts.load_letters),
@@ -260,10 +242,10 @@ def freshness(newest: Newest, now_ms: int, *, max_load_age: timedelta | None = N
     metadata: dict[str, dg.MetadataValue] = {
         f"age of the newest {what} in seconds": number(age) for what, age in ages.items() if age is not None
     }
-    return check_result(
-        Check.FRESHNESS,
+    return dg.AssetCheckResult(
+        check_name=Check.FRESHNESS.value,
         passed=bound_s is None or (ages["load"] is not None and ages["load"] <= bound_s),
-        says=f"{_age_says('load', ages['load'], bound_s)} {_age_says('record', ages['record'], None)}",
+        description=f"{_age_says('load', ages['load'], bound_s)} {_age_says('record', ages['record'], None)}",
         metadata=metadata,
         severity=dg.AssetCheckSeverity.WARN,
     )
@@ -289,14 +271,14 @@ def lag(by_partition: Mapping[int, int] | None, *, max_lag: int | None = None) -
     """
     if by_partition is None:
         says = "The topic does not exist, or was deleted and created again since the table was loaded."
-        return check_result(Check.LAG, passed=False, says=says, metadata={})
+        return dg.AssetCheckResult(check_name=Check.LAG.value, passed=False, description=says)
     lags = {partition: max(0, offsets) for partition, offsets in by_partition.items()}
     lacking = sum(lags.values())
     allowed = "" if max_lag is None else f"; {max_lag} are allowed"
-    return check_result(
-        Check.LAG,
+    return dg.AssetCheckResult(
+        check_name=Check.LAG.value,
         passed=max_lag is None or lacking <= max_lag,
-        says=f"The table lacks {lacking} readable offsets of the topic{allowed}.",
+        description=f"The table lacks {lacking} readable offsets of the topic{allowed}.",
         metadata={"lag": number(lacking), "partitions behind": number(sum(offsets > 0 for offsets in lags.values()))},
         severity=dg.AssetCheckSeverity.WARN,
     )
@@ -345,10 +327,10 @@ def schema_drift(drift: Drift) -> dg.AssetCheckResult:
         *(f"column {name} is widened by the next load, which writes all files again" for name in drift.widened),
         *(f"column {name} is declared no longer; it stays, null in new rows" for name in drift.undeclared),
     ]
-    return check_result(
-        Check.SCHEMA_DRIFT,
+    return dg.AssetCheckResult(
+        check_name=Check.SCHEMA_DRIFT.value,
         passed=drift.refused is None and not (drift.added or drift.widened),
-        says=_drift_says(drift, changes),
+        description=_drift_says(drift, changes),
         metadata={
             "columns to add": number(len(drift.added)),
             "columns to widen": number(len(drift.widened)),

@@ -24,7 +24,6 @@ from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_check_results import (
     DESCRIPTIONS,
-    check_result,
     completeness,
     count_letters,
     dead_letters,
@@ -40,7 +39,7 @@ from millrace_pipelines.defs.table_check_results import (
 )
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
-from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
+from millrace_pipelines.warehouse.completeness.contents import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
@@ -99,11 +98,12 @@ def _result(check: Check, checked: CheckedTable, now_ms: int, fs: FileSystem) ->
     try:
         return EVALUATIONS[check](checked, now_ms, fs)
     except TableNotFoundError:
-        return check_result(check, passed=True, says="No load has created the table yet.", metadata={})
+        passed, says = True, "No load has created the table yet."
     except RegistryError:
         raise
     except WarehouseError as error:
-        return check_result(check, passed=False, says=f"The table can't be read: {error}.", metadata={})
+        passed, says = False, f"The table can't be read: {error}."
+    return dg.AssetCheckResult(check_name=check.value, passed=passed, description=says)
 
 
 EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCheckResult]] = {

@@ -106,7 +106,7 @@ class Brokers:
         }
 
     def newest_log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-        """Returns where logs start and end at the newest leaders that any broker knows; `epoch_end` asks these then.
+        """Returns where logs start and end at the newest leaders that any broker knows; `epoch_ends` asks these then.
 
         A broker that the others can't reach may take itself for a leader that it is no longer. Raises ClientError where
         one of the brokers can't answer, as it could know of a newer leader.
@@ -117,13 +117,10 @@ class Brokers:
         found = read_log_offsets(cluster, wanted, self._isolation, metadata=metadata)
         return {partition: _offsets_or_raise(offsets) for (_, partition), offsets in found.items()}
 
-    def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> int:
-        """Returns where a leader epoch ends in a partition's log; -1 where the broker doesn't know it."""
-        return self._consumer().epoch_end(topic, partition, leader_epoch).end_offset
-
     def epoch_ends(self, topic: str, leader_epochs: Mapping[int, int]) -> dict[int, int]:
         """Returns where each partition's leader epoch ends in its log, for the epochs that the brokers know."""
-        ends = {partition: self.epoch_end(topic, partition, epoch) for partition, epoch in leader_epochs.items()}
+        consumer = self._consumer()
+        ends = {one: consumer.epoch_end(topic, one, epoch).end_offset for one, epoch in leader_epochs.items()}
         return {partition: end_offset for partition, end_offset in ends.items() if end_offset >= 0}
 
     def is_compacted(self, topic: str) -> bool:

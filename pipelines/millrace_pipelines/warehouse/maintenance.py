@@ -39,12 +39,11 @@ from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
-from millrace_pipelines.warehouse.delta.leases import held_leases, is_leased
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
 from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.delta.store import held_leases, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
 
@@ -181,7 +180,7 @@ def vacuum(
         ModeError: The retention is too short for an object store, which has no leases.
     """
     store = store_at(location, fs)
-    if not is_leased(store) and retention_hours < MIN_UNLEASED_RETENTION_HOURS:
+    if not store.is_local and retention_hours < MIN_UNLEASED_RETENTION_HOURS:
         raise ModeError(f"{location}: an object store has no leases, so that files younger than "
                         f"{MIN_UNLEASED_RETENTION_HOURS} h may be a running load's")  # fmt: skip
     there = set(store.names())

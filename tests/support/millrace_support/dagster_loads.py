@@ -10,8 +10,7 @@ import dagster as dg
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
-from millrace_pipelines.defs.load_events import Event, asset_events
-from millrace_pipelines.defs.load_process import run_jobs
+from millrace_pipelines.defs.load_process import Event, asset_events, run_jobs
 from millrace_pipelines.runs.jobs import LoadJob
 from millrace_pipelines.warehouse.load.options import LoadOptions
 

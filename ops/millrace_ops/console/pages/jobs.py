@@ -15,8 +15,8 @@ from millrace_ops.console.pages.tables import table_locations_by_name
 from millrace_ops.console.request import Asked, Page
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.delta.leases import Running
-    from millrace_pipelines.warehouse.tables.failed_loads import FailedLoads
+    from millrace_pipelines.warehouse.delta.store import Running
+    from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 
 class MoveRow(NamedTuple):
@@ -146,8 +146,8 @@ def _table_jobs(console: Console) -> TableJobs:
         tables = sorted(table_locations_by_name(console.settings.warehouse).items())[:MAX_TABLES]
     except InvalidRequestError as error:
         return TableJobs([], [], [], str(error))
-    from millrace_pipelines.warehouse.delta.leases import running  # noqa: PLC0415
-    from millrace_pipelines.warehouse.tables.failed_loads import read_failed_loads  # noqa: PLC0415
+    from millrace_pipelines.warehouse.delta.store import running  # noqa: PLC0415
+    from millrace_pipelines.warehouse.tables.find import read_failed_loads  # noqa: PLC0415
 
     found, fs = TableJobs([], [], []), console.fs
     for name, location in tables:

@@ -19,9 +19,8 @@ from pyspark.sql.types import StructType
 
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import SourceOptionError
-from millrace_pipelines.spark.source.batch import BatchReader, PushingBatchReader
 from millrace_pipelines.spark.source.options import ONLY_BATCH, ONLY_STREAM, parse_options, refuse
-from millrace_pipelines.spark.source.stream import StreamReader
+from millrace_pipelines.spark.source.readers import BatchReader, PushingBatchReader, StreamReader
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 

@@ -49,24 +49,22 @@ from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.contents import Contents, DeadLetterContents, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import Expected
-from millrace_pipelines.warehouse.completeness.findings import (
-    coverage_findings,
-    miscount,
-    not_there,
-    stray_findings,
-    topic_findings,
-)
 from millrace_pipelines.warehouse.completeness.tally import (
     WINDOW_OFFSETS,
     ClaimedInterval,
     Coverage,
     absent_since,
     chain_findings,
+    coverage_findings,
     intervals_of_claims,
+    miscount,
+    not_there,
     rows_by_key,
+    stray_findings,
     strays,
     sum_findings,
     tally,
+    topic_findings,
 )
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import current_files

@@ -180,7 +180,8 @@ class Expected:
                 state = OLD if is_old else KNOWN if _is_whole(span) else in_part
                 yield _Layer(does, *_bounds(span), state, pages)
         for span in commit.get("lost", ()):
-            yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(_nothing, span))
+            nothing = OffsetPage(*_bounds(span), packed(NO_INTERVALS, span["from_offset"]))
+            yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(list, [nothing]))
 
     def _erased(self, store: TableFiles, commit: Lineage, does: Does) -> Iterator[_Layer]:
         """Yields layers of the offsets that a commit erased; where it does not list them, of all that it may have."""
@@ -226,7 +227,3 @@ def _bounds(span: LineageRange) -> tuple[int, int, int]:
 def _is_whole(span: LineageRange) -> bool:
     """Returns whether each offset of a range became a row or a dead letter."""
     return span.get("rows", 0) + span.get("dead_letters", 0) == span["until_offset"] - span["from_offset"]
-
-
-def _nothing(span: LineageRange) -> Sequence[OffsetPage]:
-    return [OffsetPage(*_bounds(span), packed(NO_INTERVALS, span["from_offset"]))]

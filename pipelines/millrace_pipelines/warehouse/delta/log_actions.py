@@ -56,13 +56,6 @@ BASE85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%
 TO_BASE85 = str.maketrans(Z85, BASE85)
 
 
-class _LogFiles(NamedTuple):
-    """The log's files that make up a version: those of a whole checkpoint, and the commits after it, oldest first."""
-
-    checkpoint: Sequence[str]
-    commits: Sequence[str]
-
-
 def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Action]:
     """Yields all actions of one kind, such as `add`, up to a version: oldest first, removed or replaced ones, too.
 
@@ -72,17 +65,18 @@ def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Ac
         fields: The fields that the caller needs; actions from checkpoints have no others.
     """
     wanted = [f"{kind}.{field}" for field in fields]
-    log = _log_files(table)
-    for path in log.checkpoint:
+    checkpoint, commits = _log_files(table)
+    for path in checkpoint:
         yield from _in_file(table.filesystem, path, kind, wanted)
         if kind in OF_FILES:
             for sidecar in _in_file(table.filesystem, path, "sidecar", ["sidecar.path"]):
                 yield from _in_file(table.filesystem, _sidecar(table, sidecar["path"]), kind, wanted)
-    for path in log.commits:
+    for path in commits:
         yield from _in_file(table.filesystem, path, kind, wanted)
 
 
-def _log_files(table: Snapshot) -> _LogFiles:
+def _log_files(table: Snapshot) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the files that make up a version: those of a whole checkpoint, and the commits after it, oldest first."""
     checkpoints: dict[tuple[int, str], list[str]] = {}
     commits: dict[int, str] = {}
     parts: dict[tuple[int, str], int] = {}
@@ -99,7 +93,7 @@ def _log_files(table: Snapshot) -> _LogFiles:
         parts[key] = int(match["parts"] or 1)
     whole = max((key for key, paths in checkpoints.items() if len(paths) == parts[key]), default=(-1, ""))
     after = [commits[version] for version in sorted(commits) if version > whole[0]]
-    return _LogFiles(sorted(checkpoints.get(whole, ())), after)
+    return sorted(checkpoints.get(whole, ())), after
 
 
 def _in_file(filesystem: pafs.FileSystem, path: str, kind: str, columns: list[str]) -> Iterator[Action]:

@@ -37,10 +37,10 @@ from millrace_pipelines.warehouse.delta.files import (
     remove_files_of_load,
     row_blocks,
 )
-from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
+from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
 

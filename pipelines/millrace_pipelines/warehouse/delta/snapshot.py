@@ -197,10 +197,8 @@ class Snapshot:
 
     def checkpoint_version(self) -> int | None:
         """Returns the version of the last checkpoint, None before the first."""
-        if self._store.size_bytes(f"{LOG_DIRECTORY}/_last_checkpoint") is None:
-            return None
-        with self.filesystem.open_input_file(self._store.path(f"{LOG_DIRECTORY}/_last_checkpoint")) as file:
-            return int(json.loads(file.read())["version"])
+        content = self._store.read(f"{LOG_DIRECTORY}/_last_checkpoint")
+        return None if content is None else int(json.loads(content)["version"])
 
     def lineage(self) -> list[Lineage]:
         """Returns the lineage of each commit up to this version, oldest first, with the `version` that it made.

@@ -9,7 +9,7 @@ table, and the commit is made on that same object, so delta-rs refuses it if a l
 of them (Delta itself accepts an older transaction version without an error). delta-rs refuses more than it must, such
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
-(`ledger_copy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
+(`LedgerCopy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
 is made without delta-rs (`commits`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
@@ -33,16 +33,18 @@ from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
-from millrace_pipelines.warehouse.delta.commits import put_commit, read_commit, remove_torn_end
-from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
-from millrace_pipelines.warehouse.delta.ledger_copy import (
+from millrace_pipelines.warehouse.delta.commits import (
     LEDGER_FILE,
     LedgerCopy,
     check_copy,
     keep_copy,
+    put_commit,
+    read_commit,
     read_copy,
+    remove_torn_end,
     transactions_at,
 )
+from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
 from millrace_pipelines.warehouse.delta.protocol import Access

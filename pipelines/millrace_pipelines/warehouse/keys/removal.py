@@ -243,7 +243,12 @@ def replace_ranges(
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         touched = _files_inside(table, ranges, pool)
-        kept = write_remainders(table, operation_id, fs, _removals(table, touched, ranges, claimed), pool)
+        is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
+        removals = [
+            Removal(task, file, is_gone, is_claimed, _whole_of(table, file, claimed))
+            for task, file in enumerate(touched)
+        ]
+        kept = write_remainders(table, operation_id, fs, removals, pool)
         cleaned = staged if erased.below else ()
         erasures = [
             Removal(task, file, erased.is_erased, is_listed=True) for task, file in enumerate(cleaned, len(touched))
@@ -277,15 +282,6 @@ def _files_inside(table: Table, ranges: Sequence[OffsetRange], pool: Executor) -
     others = [file for file in candidates if file not in whole]
     found = files_with(table, others, ["partition", "offset"], partial(_inside, ranges), pool)
     return sorted([*whole, *found], key=lambda file: file.name)
-
-
-def _removals(
-    table: Table, files: Iterable[CurrentFile], ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange]
-) -> list[Removal]:
-    is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
-    return [
-        Removal(task, file, is_gone, is_claimed, _whole_of(table, file, claimed)) for task, file in enumerate(files)
-    ]
 
 
 def _whole_of(table: Table, file: CurrentFile, ranges: Iterable[OffsetRange]) -> int | None:

@@ -181,8 +181,7 @@ class Upsert:
                 *((file, _all_but(numbers, file.rows)) for file, numbers in touched),
                 *zip(self.staged, staged.wanted(), strict=True),
             ]
-            selections = [_Selection(task, *one) for task, one in enumerate(chosen)]
-            written = pool.map(partial(_write, table, operation_id, self.fs), selections)
+            written = pool.map(partial(_write, table, operation_id, self.fs), range(len(chosen)), chosen)
             added = [file for file in written if file is not None]
         self._counts = staged.counts()
         return Rewrite(
@@ -258,21 +257,17 @@ class _Staged:
         )
 
 
-class _Selection(NamedTuple):
-    """Some rows of one file, by ascending row number, which become a new file."""
-
-    task: int
-    file: CurrentFile | DataFile
-    numbers: Numbers
-
-
-def _write(table: Table, operation_id: str, fs: FileSystem, selection: _Selection) -> DataFile | None:
+def _write(
+    table: Table, operation_id: str, fs: FileSystem, task: int, selection: tuple[CurrentFile | DataFile, Numbers]
+) -> DataFile | None:
+    """Writes some rows of one file, given by ascending row number, to a new file; None where there are none."""
+    file, numbers = selection
     first_row = 0
     compression = loaded_compression(table.configuration)
-    with writer(table, operation_id, selection.task, fs, selection.file, compression=compression) as output:
-        for rows in read_rows(table, selection.file.name):
-            low, high = np.searchsorted(selection.numbers, [first_row, first_row + rows.num_rows])
-            output.write(rows.take(selection.numbers[low:high] - first_row))
+    with writer(table, operation_id, task, fs, file, compression=compression) as output:
+        for rows in read_rows(table, file.name):
+            low, high = np.searchsorted(numbers, [first_row, first_row + rows.num_rows])
+            output.write(rows.take(numbers[low:high] - first_row))
             first_row += rows.num_rows
         return output.finish()
 

@@ -45,9 +45,9 @@ from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import Accept, LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import write_file
-from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
+from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
 
@@ -184,7 +184,7 @@ def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str
 
 
 SKIPPED_SUFFIX = "__skipped"
-APP_ID = "millrace/skipped"
+SKIPPED_APP_ID = "millrace/skipped"
 LINEAGE_LIST: Final = "lost"
 MISSING_LIST: Final = "missing"
 FIELDS: list[Field] = [
@@ -207,23 +207,18 @@ def skipped_location(table: str) -> str:
     return table.rstrip("/") + SKIPPED_SUFFIX
 
 
-def count_skips(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Returns, by application id, the versions that a commit which skips ranges expects and sets."""
-    return table.counted(APP_ID)
-
-
 def publish_skipped(table: Table, fs: FileSystem) -> int:
     """Adds the ranges that commits skipped, and that it lacks, to the table of skipped ranges; returns their number.
 
     Raises:
         StaleLedgerError: Another process added ranges at the same time.
     """
-    count = table.transaction_version(APP_ID)
+    count = table.transaction_version(SKIPPED_APP_ID)
     if count is None:
         return 0
     location = skipped_location(table.location)
     skipped = Table.load_or_create(location, fs, schema=SCHEMA, name=f"{table.name} skipped", configuration={})
-    done = skipped.transaction_version(APP_ID)
+    done = skipped.transaction_version(SKIPPED_APP_ID)
     if count == done:
         return 0
     commits = [commit for commit in table.lineage() if _skipped(commit)][(done or 0) : count]
@@ -231,7 +226,9 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
     operation_id = uuid.uuid4().hex
     with lease(location, operation_id, fs), files_removed_on(StaleLedgerError, [location], operation_id, fs):
         file = write_file(location, operation_id, pa.Table.from_pylist(rows, SCHEMA), fs)
-        skipped.commit([file], expected={APP_ID: done}, transactions={APP_ID: count}, lineage={"kind": "skipped"})
+        skipped.commit(
+            [file], expected={SKIPPED_APP_ID: done}, transactions={SKIPPED_APP_ID: count}, lineage={"kind": "skipped"}
+        )
     return len(rows)
 
 
@@ -354,7 +351,7 @@ def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: i
     unmoved, ends = swap(present, present.partitions)
     expected, transactions = expected | unmoved, transactions | ends
     if change.given_up:
-        counted, counts = count_skips(table)
+        counted, counts = table.counted(SKIPPED_APP_ID)
         expected, transactions = expected | counted, transactions | counts
     lineage = {
         "kind": "ledger",

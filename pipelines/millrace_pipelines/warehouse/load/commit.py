@@ -31,7 +31,7 @@ from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, absent_offsets, replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, count_skips, ledger_of, start_app_id, swap
+from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, Ledger, ledger_of, start_app_id, swap
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
@@ -110,7 +110,7 @@ class Append(_Commit[LoadPlan]):
         rows = self.rows
         expected, transactions = swap(ledger_of(rows), with_epochs(self.plan.following, self.written.results))
         if self.plan.lost or self.written.missing:
-            counted, counts = count_skips(rows)
+            counted, counts = rows.counted(SKIPPED_APP_ID)
             expected, transactions = expected | counted, transactions | counts
         if mode_of(rows) is Mode.UPSERT:
             return self._upserted((expected, transactions), self.lineage)
@@ -129,7 +129,6 @@ class Replacement(_Commit[ReloadPlan]):
         finish_replay(self.rows, dead_letters, self.fs)
         written = {offset_range.partition: offset_range.dead_letters for offset_range in self._replaced}
         replacing = _TableReplacement(self.plan, self.written.dead_letter_files, written, self.fs)
-
         lineage = {
             "kind": "reload",
             "isolation": self.lineage["isolation"],

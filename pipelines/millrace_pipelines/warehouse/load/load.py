@@ -6,7 +6,7 @@
 
 Where the topic was deleted and created again, or a log was cut, the load stops, or begins another ledger if that is
 accepted. A load that is refused has changed nothing: it plans before its first write. That it failed is noted beside
-the table's files (`tables.failed_loads`), until a load succeeds.
+the table's files (`tables.find`), until a load succeeds.
 
 A dry run looks and plans as the load does, and stops before the first write: no table is created or evolved, no ledger
 begins, no lease is held, no group's offsets are committed, and no Spark session starts. It raises what the load raises
@@ -34,17 +34,38 @@ moves that end meanwhile, the reload is refused.
 
 A crash leaves the table as it was, or with the whole reload. After a crash between the two commits only the dead
 letters are replaced, and another reload does the rest.
+
+Continuous loads are one exactly-once load after the other in one session, until a signal to stop:
+
+    load ─ lag left? ─ yes: load again
+                     └ no:  wait for the interval, or for the signal
+
+The signal lets the running load end. An error that may pass (`is_retriable`) is retried, after pauses that grow, up to
+a number of attempts in a row; any other error, and that of the last attempt, ends the loop. Whatever ends it, the table
+holds whole loads, and the next loop goes on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_any,
+    wait_random_exponential,
+)
+from tenacity.stop import stop_when_event_set
 
+from millrace.client.answers import is_retriable
 from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace.tracing import Attributes, Span, Tracing, sampled_contexts
@@ -52,6 +73,7 @@ from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters import known_dead_letters
 from millrace_pipelines.warehouse.delta.protocol import Access
+from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.keys.removal import count_rows
 from millrace_pipelines.warehouse.ledger.ledger import LedgerChange, former_ledgers, ledger_of
@@ -68,7 +90,7 @@ from millrace_pipelines.warehouse.load.history import lineage_of_load, lineage_o
 from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, ledger_change, look
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview, ReloadReport, Written
-from millrace_pipelines.warehouse.tables.failed_loads import failures_noted
+from millrace_pipelines.warehouse.tables.find import failures_noted
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
 SERVICE = "millrace-load"
@@ -113,13 +135,6 @@ def _attributes(report: LoadReport) -> Attributes:
         "millrace.load.id": report.load_id or "",
         "millrace.load.dead_letters": report.dead_letters,
     }
-
-
-class PlannedLoad(NamedTuple):
-    """The plan of a load, and the change to another ledger that comes before it; None where the ledger stays."""
-
-    change: LedgerChange | None
-    plan: LoadPlan
 
 
 def load_topic(
@@ -169,8 +184,8 @@ def preview_load(options: LoadOptions, *, fs: FileSystem = DISK) -> LoadPreview:
     )
 
 
-def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:
-    """Returns the plan of a load, from what `look` has found; changes nothing.
+def planned_load(options: LoadOptions, found: LoadInputs) -> tuple[LedgerChange | None, LoadPlan]:
+    """Returns the plan of a load, from what `look` has found, and the change to another ledger before it, or None.
 
     Raises:
         TopicRecreatedError, LogTruncatedError: The topic, or a log, is not the one that the table was loaded from, and
@@ -192,11 +207,11 @@ def planned_load(options: LoadOptions, found: LoadInputs) -> PlannedLoad:
         accept_lost_offsets=options.accept_lost_offsets,
         max_records=options.max_records_per_run,
     )
-    return PlannedLoad(change, plan)
+    return change, plan
 
 
 def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> LoadReport:
-    options, found = loader.options, loader.look()
+    options, found = loader.options, look(loader.options, loader.fs, load=Table.load_to_write)
     change, plan = planned_load(options, found)
     opened = loader.open(found, change)
     report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
@@ -265,7 +280,7 @@ def reload_topic(
     """
     check_options(options)
     loader = RangeLoader(options, listener or SilentListener(), fs, clock)
-    found = loader.look(Access.REMOVE)
+    found = look(options, fs, load=Table.load_to_write, access=Access.REMOVE)
     plan = planned_reload(options, selection, found)
     opened = loader.open(found)
     report = ReloadReport(topic=options.topic, table=options.table, lost=plan.lost)
@@ -345,3 +360,77 @@ def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
                 f"{tables.location} has the newest record of each key: older ones can't be put in without those "
                 "that follow, and deleted ones would come back; reload up to the end, or into another table"
             )
+
+
+DEFAULT_INTERVAL_S = 10.0
+DEFAULT_ATTEMPTS = 8
+FIRST_PAUSE_S = 0.5
+MAX_PAUSE_S = 30.0
+
+
+class Failure(NamedTuple):
+    """A failed load: its error, its number among failures in a row, from 1, and the pause before the next attempt."""
+
+    error: BaseException
+    attempt: int
+    pause_s: float
+
+
+class ContinuousListener(Protocol):
+    """Follows a loop of loads, as the metrics (`load.metrics`) and the command line do."""
+
+    def loaded(self, report: LoadReport) -> None:
+        """Takes the report of a load that has ended, with or without new records."""
+        ...
+
+    def failed(self, failure: Failure) -> None:
+        """Takes the failure of a load that will be tried again."""
+        ...
+
+
+def load_continuously(
+    load: Callable[[], LoadReport],
+    stop: threading.Event,
+    listener: ContinuousListener,
+    *,
+    interval_s: float = DEFAULT_INTERVAL_S,
+    attempts: int = DEFAULT_ATTEMPTS,
+) -> None:
+    """Runs loads, one after the other, until `stop` is set.
+
+    Args:
+        load: One exactly-once load.
+        stop: Ends the loop after the running load, and any pause at once; an error that may pass then ends it quietly.
+        listener: Follows the loop.
+        interval_s: The pause after a load that has read all that the topic had.
+        attempts: The number of failures in a row that ends the loop.
+
+    Raises:
+        MillraceError: A load raised it: at once where no retry helps, else at the last attempt.
+    """
+    while not stop.is_set():
+        try:
+            report = _retrying(stop, listener, attempts)(load)
+        except Exception as error:
+            if stop.is_set() and is_retriable(error):
+                return
+            raise
+        listener.loaded(report)
+        if not any(report.lag.values()):
+            stop.wait(interval_s)
+
+
+def _retrying(stop: threading.Event, listener: ContinuousListener, attempts: int) -> Retrying:
+    def tell(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        if error is not None:
+            listener.failed(Failure(error, state.attempt_number, state.upcoming_sleep))
+
+    return Retrying(
+        retry=retry_if_exception(is_retriable),
+        stop=stop_any(stop_after_attempt(attempts), stop_when_event_set(stop)),
+        wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=MAX_PAUSE_S),
+        sleep=sleep_using_event(stop),
+        before_sleep=tell,
+        reraise=True,
+    )

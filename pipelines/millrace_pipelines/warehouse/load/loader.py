@@ -61,10 +61,9 @@ from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
 from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
 from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.leases import Lease, Progress, lease
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
+from millrace_pipelines.warehouse.delta.store import Lease, Progress, dead_letters_dir, lease, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -298,10 +297,6 @@ class RangeLoader:
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
         self._lease = Lease(fs)
-
-    def look(self, access: Access = Access.APPEND) -> LoadInputs:
-        """Reads what a plan is made from, after repairing and syncing the end of the table's log."""
-        return look(self.options, self.fs, load=Table.load_to_write, access=access)
 
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Creates or evolves the tables for the plan, and makes sure that they have the ledger it was made from.

@@ -24,7 +24,7 @@ Of tables there is a file for the textfile collector of the `node_exporter`:
     millrace_table_last_load_dead_letters{table,topic}        dead letters that it made
 
 So there is of the loads of one table, since a load may be a process of its own: the file keeps the counts from one to
-the next. (Which of the newest loads failed, a file in the table's folder says, too: `tables.failed_loads`.)
+the next. (Which of the newest loads failed, a file in the table's folder says, too: `tables.find`.)
 
     millrace_table_load_attempts_total{table,topic}          loads, those that failed included
     millrace_table_load_failures_total{table,topic,error}    loads that failed, by the name of the error
@@ -36,7 +36,7 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -44,10 +44,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from millrace.errors import SetupError
-from millrace_pipelines.warehouse.load.continuous import Failure
 from millrace_pipelines.warehouse.load.history import TableCommit
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.tables.find import TableFacts
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.load.load import Failure  # it imports PySpark
 
 BOUNDS_S = (*Histogram.DEFAULT_BUCKETS[:-1], 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 LABELS = ("table", "topic")

@@ -50,10 +50,9 @@ from millrace_pipelines.warehouse.dead_letters import (
     replay_number,
 )
 from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import of_run
 from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease, store_at
 from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of

@@ -138,7 +138,7 @@ class TaskResult:
     `control` and `aborted` count the offsets of markers and of aborted records, which give neither row nor dead letter,
     and `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets
     that are lost in damaged batches, but for the first ones, at which these are dead letters; `is_proven` says whether
-    the reader can tell all these apart (`kafka_reader` can't). `recorded` has the offsets that gave a row or a dead
+    the reader can tell all these apart (Spark's connector can't). `recorded` has the offsets that gave a row or a dead
     letter (`delta.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
     were read, whether written now or before; `late` counts the rows and dead letters whose event time was late;
     `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
-from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -144,7 +143,8 @@ def message_descriptor(descriptor_set: bytes, message: str | None, *, path: tupl
     files = _files(descriptor_set)
     pool = DescriptorPool()
     try:
-        for file in [*(_file_of(module) for module in WELL_KNOWN), *files.file]:
+        known = [descriptor_pb2.FileDescriptorProto.FromString(one.DESCRIPTOR.serialized_pb) for one in WELL_KNOWN]
+        for file in [*known, *files.file]:
             if not _has(pool, file.name):
                 pool.Add(file)
         if message is not None:
@@ -174,12 +174,6 @@ def _files(descriptor_set: bytes) -> descriptor_pb2.FileDescriptorSet:
     if not files.file:
         raise SchemaError("the Protobuf descriptor set has no file")
     return files
-
-
-def _file_of(module: ModuleType) -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(file)
-    return file
 
 
 def _has(pool: DescriptorPool, name: str) -> bool:
@@ -300,15 +294,12 @@ class _Column:
         self._descriptor = descriptor
         self._get = attrgetter(self.name)
         self._has = GetMessageClass(descriptor.containing_type).HasField
+        # Whether a message can tell an unset field from one with the default value.
+        self._has_presence = bool(descriptor.has_presence)
         self.check: Callable[[Message], None] | None = None
         self.gather: Callable[[Messages], Column]
         data_type = self._built(within)
-        self.field: Field = pa.field(self.name, data_type, self.has_presence)
-
-    @property
-    def has_presence(self) -> bool:
-        """Returns whether a message can tell an unset field from one with the default value."""
-        return bool(self._descriptor.has_presence)
+        self.field: Field = pa.field(self.name, data_type, self._has_presence)
 
     def _built(self, within: tuple[str, ...]) -> pa.DataType:
         descriptor = self._descriptor
@@ -320,7 +311,7 @@ class _Column:
         if element.check is not None:
             self.check = self._present_check(element.check)
         get, name, one, has = self._get, self.name, element.gather, self._has
-        if not self.has_presence:
+        if not self._has_presence:
             self.gather = lambda messages: one(list(map(get, messages)))
         elif descriptor.message_type is None:  # most are set, and a value that is no default says so
             self.gather = lambda messages: one([v if (v := get(m)) or has(m, name) else None for m in messages])
@@ -329,7 +320,7 @@ class _Column:
         return element.data_type
 
     def _present_check(self, check: Check) -> Callable[[Message], None]:
-        get, name, presence, has = self._get, self.name, self.has_presence, self._has
+        get, name, presence, has = self._get, self.name, self._has_presence, self._has
 
         def present(message: Message) -> None:
             if not presence or has(message, name):
@@ -382,7 +373,7 @@ def _element(descriptor: FieldDescriptor, within: tuple[str, ...]) -> _Element:
         return _Element(lambda values: pa.array(values, data_type), data_type)
     number = TYPES[descriptor.cpp_type]
     if number == UINT64_TYPE:
-        return _Element(lambda values: pa.array([_decimal(value) for value in values], number), number)
+        return _Element(lambda some: pa.array([None if v is None else Decimal(v) for v in some], number), number)
     return _Element(lambda values: pa.array(values, number), number)
 
 
@@ -454,7 +445,3 @@ def _has_required(message: Descriptor | None, within: tuple[str, ...]) -> bool:
         return False
     inside = (*within, message.full_name)
     return any(field.is_required or _has_required(field.message_type, inside) for field in message.fields)
-
-
-def _decimal(value: int | None) -> Decimal | None:
-    return None if value is None else Decimal(value)

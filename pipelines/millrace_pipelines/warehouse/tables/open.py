@@ -29,7 +29,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import ENVELOPE_COLUMNS, ENVELOPE_FIELDS, Field
+from millrace_pipelines.arrow import ENVELOPE_COLUMNS, ENVELOPE_FIELDS
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.choices import (
     COMPRESSION_PROPERTY,
@@ -39,11 +39,10 @@ from millrace_pipelines.warehouse.choices import (
     settled_compression,
 )
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.delta.leases import lease
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import (
     ModeError,
@@ -77,11 +76,7 @@ NEVER_NULL = frozenset({"topic", "partition", "offset"})
 def payload_columns(table: Table) -> pa.Schema:
     """Returns a table's payload columns: those after the envelope's, without partition columns."""
     others = {*ENVELOPE_COLUMNS, *table.partition_columns}
-    return pa.schema([_plain(field) for field in table.schema if field.name not in others])
-
-
-def _plain(field: Field) -> Field:
-    return pa.field(field.name, field.type, nullable=True)
+    return pa.schema([pa.field(field.name, field.type) for field in table.schema if field.name not in others])
 
 
 def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, fs: FileSystem) -> None:

@@ -7,8 +7,7 @@ from millrace_pipelines.defs.alert_sensor import (
     SENDING_S,
     SHOWN_CHARACTERS,
     Alert,
-    Evaluation,
-    FailedRun,
+    Event,
     Kind,
     Look,
     Seen,
@@ -29,15 +28,15 @@ NOTHING = Seen(0, {})
 
 def made(description="", *, check="completeness", severity=Severity.ERROR, position=1, asset=ASSET):
     """Makes the evaluation of a check, which fails for a reason, or passes where there is none."""
-    return Evaluation(
-        position=position,
-        asset=asset,
-        check=check,
-        passed=not description,
-        severity=severity,
+    alert = Alert(
+        kind=Kind.CHECK_FAILED if description else Kind.CHECK_RECOVERED,
+        severity=severity if description else Severity.INFO,
         description=description,
         run_id="r",
+        asset=asset,
+        check=check,
     )
+    return Event(position, alert)
 
 
 def failed_run(position):
@@ -49,7 +48,7 @@ def failed_run(position):
         asset=None,
         job="millrace_load",
     )
-    return FailedRun(position, alert)
+    return Event(position, alert)
 
 
 def told(*events, seen=NOTHING):

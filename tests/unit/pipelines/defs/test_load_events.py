@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from millrace_pipelines.defs.load_events import (
+from millrace_pipelines.defs.load_process import (
     MAX_RETRIES,
     asset_events,
     nothing_new_metadata,

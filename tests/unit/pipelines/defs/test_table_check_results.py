@@ -27,10 +27,10 @@ from millrace_pipelines.defs.table_check_results import (
     stored_files,
 )
 from millrace_pipelines.warehouse.completeness.audit import LoadAudit, audit_newest_load
-from millrace_pipelines.warehouse.completeness.stored_files import Stored
+from millrace_pipelines.warehouse.completeness.contents import Stored
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError
-from millrace_pipelines.warehouse.ledger.ledger import count_skips, publish_skipped
+from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, publish_skipped
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_support.findings import told
 from millrace_support.loads import FS, Loads
@@ -113,7 +113,7 @@ def test_skipped_offsets(loads):
         {"partition": 0, "from_offset": 9, "until_offset": None, "reason": "topic recreated"},
     ]
     lineage = {"kind": "load", "topic": "events", "topic_id": "id-1", "load_id": "l", "time_ms": 1, "lost": lost}
-    expected, transactions = count_skips(table)
+    expected, transactions = table.counted(SKIPPED_APP_ID)
     table.commit([], expected=expected, transactions=transactions, lineage=lineage)
     publish_skipped(table, FS)
     skipped = read_skipped(loads.directory, FS)

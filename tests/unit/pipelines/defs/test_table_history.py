@@ -6,8 +6,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from millrace_pipelines.defs import table_history
-from millrace_pipelines.defs.table_history import InstanceRuns, Position, TableAsset, cursor_of, look, parse_cursor
+from millrace_pipelines.defs import load_automation
+from millrace_pipelines.defs.load_automation import (
+    Position,
+    TableAsset,
+    cursor_of,
+    look_at_history,
+    parse_cursor,
+)
 from millrace_pipelines.defs.table_metadata import commit_metadata
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, commits_since
@@ -39,7 +45,7 @@ class Sensor:
         self.damaged = {}
 
     def tick(self):
-        seen = look(InstanceRuns(self.instance), self.assets, parse_cursor(self.cursor), FS)
+        seen = look_at_history(self.instance, self.assets, parse_cursor(self.cursor), FS)
         self.cursor = cursor_of(seen.positions)
         self.damaged = seen.damaged
         for event in seen.events:
@@ -160,8 +166,8 @@ def test_a_damaged_table_is_told_and_delays_no_other(instance, loads, tmp_path):
 
 
 def test_a_look_is_bounded(loads, instance, tmp_path, monkeypatch):
-    monkeypatch.setattr(table_history, "EVENTS_AT_ONCE", 3)
-    monkeypatch.setattr(table_history, "COMMITS_AT_ONCE", 3)
+    monkeypatch.setattr(load_automation, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(load_automation, "COMMITS_AT_ONCE", 3)
     other = Loads(str(tmp_path / "other"))
     other.load((0, 3), [0, 1, 2])
     for offset in range(5, 10):

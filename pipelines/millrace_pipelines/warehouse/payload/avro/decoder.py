@@ -20,7 +20,6 @@ from fastavro.types import NamedSchemas
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.warehouse.errors import SchemaError
 from millrace_pipelines.warehouse.payload.avro import values
-from millrace_pipelines.warehouse.payload.avro.block import Block
 from millrace_pipelines.warehouse.payload.outcome import Decoded, Part, joined
 from millrace_pipelines.warehouse.payload.types import MAX_DECIMAL_PRECISION, MAX_DEPTH
 
@@ -79,7 +78,7 @@ class AvroDecoder:
 
     def decode(self, binary: pa.BinaryArray) -> Decoded:
         """Decodes each value of a binary array without nulls into columns; one that does not fit becomes a refusal."""
-        block = Block(binary)
+        block = values.Block(binary)
         arrays = self._root.arrays(block, np.arange(len(block)), "")
         refusals = list(block.finish())
         table = pa.Table.from_arrays(arrays, schema=pa.schema(self.fields))

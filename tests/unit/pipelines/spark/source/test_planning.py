@@ -21,9 +21,15 @@ from pyspark.sql.types import IntegerType, StructType
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import CheckpointError, SourceOptionError
 from millrace_pipelines.spark.source import columns_of
-from millrace_pipelines.spark.source.batch import MAX_OFFSET, OffsetFilter, narrow
+from millrace_pipelines.spark.source.readers import (
+    MAX_OFFSET,
+    OffsetFilter,
+    Progress,
+    StreamOffset,
+    narrow,
+    ranges_between,
+)
 from millrace_pipelines.spark.source.rows import TopicRange, admit, split
-from millrace_pipelines.spark.source.stream import Progress, StreamOffset, ranges_between
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE, read_copy
+from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE, read_copy
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableRefusedError

@@ -13,8 +13,8 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta import files
+from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, NamedFile, remove_files_of_load
-from millrace_pipelines.warehouse.delta.ledger_copy import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table

@@ -6,10 +6,10 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.leases import held_leases
+from millrace_pipelines.warehouse.delta.store import held_leases
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.ledger.ledger import APP_ID, publish_skipped, skipped_location
+from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, publish_skipped, skipped_location
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 
 FS = OsFileSystem()
@@ -27,7 +27,7 @@ def skip(table, number):
     """A commit that goes on without ten offsets."""
     lost = [{"partition": 0, "from_offset": number * 10, "until_offset": number * 10 + 10, "reason": "retention"}]
     lineage = {"topic": "events", "topic_id": "id", "load_id": str(number), "time_ms": number, "lost": lost}
-    table.commit([], expected={}, transactions={APP_ID: number}, lineage=lineage)
+    table.commit([], expected={}, transactions={SKIPPED_APP_ID: number}, lineage=lineage)
 
 
 def published(table):

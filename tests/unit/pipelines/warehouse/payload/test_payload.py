@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.payload import outcome
-from millrace_pipelines.warehouse.payload.json.decoder import NOT_NUMBERS, JsonDecoder, has_word
-from millrace_pipelines.warehouse.payload.json.values import JsonValues
+from millrace_pipelines.warehouse.payload.json.decoder import NOT_NUMBERS, JsonDecoder, JsonValues, has_word
 from millrace_pipelines.warehouse.payload.outcome import Reason
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema

@@ -12,15 +12,15 @@ from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.maintenance import vacuum
-from millrace_pipelines.warehouse.tables.failed_loads import (
+from millrace_pipelines.warehouse.tables.find import (
     FAILED_LOADS_FILE,
     MAX_BYTES,
     MAX_SENTENCE,
     FailedLoads,
+    describe_table,
     failures_noted,
     read_failed_loads,
 )
-from millrace_pipelines.warehouse.tables.find import describe_table
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.loads import Loads
