@@ -32,7 +32,6 @@ from millrace_broker.handlers import (
     topics,
     transaction_partitions,
     transactions,
-    transactions_admin,
 )
 from millrace_broker.handlers.api import Api
 
@@ -62,7 +61,6 @@ APIS: dict[int, Api] = {
         *topics.APIS,
         *transaction_partitions.APIS,
         *transactions.APIS,
-        *transactions_admin.APIS,
     )
 }
 

@@ -1,14 +1,17 @@
-"""InitProducerId, AddOffsetsToTxn and EndTxn: a producer's id, and the begin and the end of its transactions.
+"""The requests of producers for their ids and transactions, and what administrators ask of these (KIP-664).
 
-    InitProducerId   v0 to v5   an id for an idempotent producer (KIP-98), or the producer of a transactional id
-                                v2  flexible    v3  the producer's current id and epoch (KIP-360)
-                                v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
-    AddOffsetsToTxn  v0 to v4   a group's partition of `__consumer_offsets` joins a transaction (KIP-98)
-                                v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE
-    EndTxn           v0 to v5   commit or abort (KIP-98)
-                                v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE    v5  the epoch is
-                                bumped, and is in the response with the producer id, a new one where no epoch is left
-                                (KIP-890)
+    InitProducerId        v0 to v5   an id for an idempotent producer (KIP-98), or the producer of a transactional id
+                                     v2  flexible    v3  the producer's current id and epoch (KIP-360)
+                                     v4  PRODUCER_FENCED    v5  TRANSACTION_ABORTABLE
+    AddOffsetsToTxn       v0 to v4   a group's partition of `__consumer_offsets` joins a transaction (KIP-98)
+                                     v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE
+    EndTxn                v0 to v5   commit or abort (KIP-98)
+                                     v2  PRODUCER_FENCED    v3  flexible    v4  TRANSACTION_ABORTABLE
+                                     v5  the epoch is bumped, and is in the response with the producer id, a new
+                                     one where no epoch is left (KIP-890)
+    DescribeTransactions  v0         the producer and the partitions of transactional ids
+    ListTransactions      v0 to v2   v1  filter by duration (KIP-994)    v2  pattern of ids (KIP-1152)
+    DescribeProducers     v0         the producers that a partition's log remembers
 
 Without a transactional id each InitProducerId gets a new id with epoch 0, even one that names an id. While the next
 block of ids can't be reserved, the response is COORDINATOR_NOT_AVAILABLE, and the client tries again.
@@ -19,6 +22,9 @@ group's partition for a deleted one, which needs no marker.
 
 The response to EndTxn leaves once the decision is stored. The markers follow; requests before they are written are
 answered CONCURRENT_TRANSACTIONS.
+
+Any replica answers DescribeProducers by its own log: kafka-transactions asks one broker for all of the partitions that
+it has.
 """
 
 from __future__ import annotations
@@ -31,21 +37,38 @@ from typing import TYPE_CHECKING, Any
 from millrace.errors import ErrorCode, MillraceError
 from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millrace.security.acls import AclOperation, ResourceType
-from millrace.turns import later
+from millrace.turns import each, later
 from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.api_messages import Answered
 from millrace.wire.cold import milliseconds
 from millrace.wire.encoder import Parts
-from millrace.wire.messages import ADD_OFFSETS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from millrace.wire.messages import (
+    ADD_OFFSETS_TO_TXN,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+)
+from millrace_broker.cluster.topics import check_topic_name
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
+from millrace_broker.handlers.partitions import any_replica
 from millrace_broker.handlers.responses import respond
-from millrace_broker.storage import TopicPartition
+from millrace_broker.storage import TopicPartition, by_topic
 from millrace_broker.txns.state import EPOCH_BUMP_VERSION, NO_CLIENT_VERSION, Producer
 from millrace_broker.txns.transaction import End, InitProducer, Result
+from millrace_broker.txns.transaction_coordinator import Filter, find_transaction, list_transactions
 
 if TYPE_CHECKING:
     from millrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponseFields
+    from millrace.wire.messages.describe_producers import (
+        DescribeProducersResponseFields,
+        PartitionResponseFields,
+        TopicResponseFields,
+    )
+    from millrace.wire.messages.describe_transactions import DescribeTransactionsResponseFields, TransactionStateFields
     from millrace.wire.messages.init_producer_id import InitProducerIdResponseFields
+    from millrace.wire.messages.list_transactions import ListTransactionsResponseFields
 
 logger = logging.getLogger(__name__)
 FIRST_WITH_PRODUCER_FENCED = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_OFFSETS_TO_TXN: 2, ApiKey.END_TXN: 2}
@@ -56,6 +79,10 @@ ADD_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.WRITE, ResourceType.TR
 ADD_GROUP_GUARD = Guard(ApiKey.ADD_OFFSETS_TO_TXN, AclOperation.READ, ResourceType.GROUP)
 FIRST_VERSION_WITH_EPOCH_BUMP = 5
 END_GUARD = Guard(ApiKey.END_TXN, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_GUARD = Guard(ApiKey.DESCRIBE_TRANSACTIONS, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_TOPIC_GUARD = Guard(ApiKey.DESCRIBE_TRANSACTIONS, AclOperation.DESCRIBE, ResourceType.TOPIC)
+LIST_GUARD = Guard(ApiKey.LIST_TRANSACTIONS, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+PRODUCERS_GUARD = Guard(ApiKey.DESCRIBE_PRODUCERS, AclOperation.READ, ResourceType.TOPIC)
 
 
 def init_producer_id(services: Services, request: Request) -> Reply:
@@ -177,6 +204,120 @@ def end(services: Services, request: Request) -> Reply:
     return later(_told_later(services, END_TXN, version, ending))
 
 
+def describe(services: Services, request: Request) -> Reply:
+    """Responds to DescribeTransactions with the state, the producer and the partitions of each transactional id."""
+    message = DESCRIBE_TRANSACTIONS.decode_request(request.version, request.body)
+    described = [_transaction(services, request, one) for one in each(dict.fromkeys(message.transactional_ids))]
+    fields: DescribeTransactionsResponseFields = {"throttle_time": 0, "transaction_states": described}
+    return respond(services, DESCRIBE_TRANSACTIONS, request.version, fields)
+
+
+def _transaction(services: Services, request: Request, transactional_id: str) -> TransactionStateFields:
+    if not DESCRIBE_GUARD.permits(services, request.session, transactional_id):
+        return _failed(transactional_id, DESCRIBE_GUARD.error)
+    found = find_transaction(services.txns, transactional_id)
+    if isinstance(found, ErrorCode):
+        return _failed(transactional_id, found)
+    kept = found.metadata
+    seen = [
+        one for one in sorted(kept.partitions) if DESCRIBE_TOPIC_GUARD.permits(services, request.session, one.topic)
+    ]
+    return {
+        **_failed(transactional_id, ErrorCode.NONE),
+        "transaction_state": str(kept.state),
+        "transaction_timeout": kept.timeout_ms,
+        "transaction_start_time": kept.start_timestamp_ms,
+        "producer_id": kept.producer_id,
+        "producer_epoch": kept.producer_epoch,
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in by_topic(seen).items()],
+    }
+
+
+def _failed(transactional_id: str, error: ErrorCode) -> TransactionStateFields:
+    return {
+        "error_code": error,
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": (),
+    }
+
+
+def list_all(services: Services, request: Request) -> Reply:
+    """Responds to ListTransactions with the ids that this broker coordinates and the request's filters match."""
+    message = LIST_TRANSACTIONS.decode_request(request.version, request.body)
+    wanted = Filter(
+        states=message.state_filters,
+        producer_ids=message.producer_id_filters,
+        duration_ms=message.duration_filter,
+        pattern=message.transactional_id_pattern,
+    )
+    error, listed = list_transactions(services.txns, wanted, services.txns.now_ms())
+    fields: ListTransactionsResponseFields = {
+        "throttle_time": 0,
+        "error_code": error,
+        "unknown_state_filters": () if error else wanted.unknown_states,
+        "transaction_states": [
+            {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.metadata.producer_id,
+                "transaction_state": str(one.state),
+            }
+            for one in listed
+            if LIST_GUARD.permits(services, request.session, one.transactional_id)
+        ],
+    }
+    return respond(services, LIST_TRANSACTIONS, request.version, fields)
+
+
+def describe_producers(services: Services, request: Request) -> Reply:
+    """Responds to DescribeProducers with the producers (ids, epochs, sequences) that each partition's log keeps."""
+    message = DESCRIBE_PRODUCERS.decode_request(request.version, request.body)
+    topics: list[TopicResponseFields] = [
+        {
+            "name": topic.name,
+            "partitions": [
+                _producers(services, request, TopicPartition(topic.name, index))
+                for index in dict.fromkeys(topic.partition_indexes)
+            ],
+        }
+        for topic in {one.name: one for one in message.topics}.values()  # each is answered once
+    ]
+    fields: DescribeProducersResponseFields = {"throttle_time": 0, "topics": topics}
+    return respond(services, DESCRIBE_PRODUCERS, request.version, fields)
+
+
+def _producers(services: Services, request: Request, topic_partition: TopicPartition) -> PartitionResponseFields:
+    result: PartitionResponseFields = {
+        "partition_index": topic_partition.partition,
+        "error_code": ErrorCode.NONE,
+        "error_message": None,
+        "active_producers": (),
+    }
+    try:
+        check_topic_name(topic_partition.topic)
+        PRODUCERS_GUARD.check(services, request.session, topic_partition.topic)
+        entries = any_replica(services, topic_partition).log.producers.entries.values()
+    except MillraceError as error:
+        return result | {"error_code": error.code, "error_message": str(error)}
+    return result | {
+        "active_producers": [
+            {
+                "producer_id": entry.producer_id,
+                "producer_epoch": entry.epoch,
+                "last_sequence": entry.last_sequence,
+                "last_timestamp": entry.last_timestamp,
+                "coordinator_epoch": entry.coordinator_epoch,
+                "current_txn_start_offset": entry.transaction_first_offset,
+            }
+            for entry in entries
+        ]
+    }
+
+
 APIS = (
     Api(
         ApiKey.INIT_PRODUCER_ID,
@@ -186,4 +327,7 @@ APIS = (
     ),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), add_offsets, guards=(ADD_GUARD, ADD_GROUP_GUARD)),
     Api(ApiKey.END_TXN, VersionRange(0, 5), end, guards=(END_GUARD,)),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, VersionRange(0, 0), describe, guards=(DESCRIBE_GUARD, DESCRIBE_TOPIC_GUARD)),
+    Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 2), list_all, guards=(LIST_GUARD,)),
+    Api(ApiKey.DESCRIBE_PRODUCERS, VersionRange(0, 0), describe_producers, guards=(PRODUCERS_GUARD,)),
 )
