@@ -17,7 +17,7 @@ SOURCES = sorted(path for root in SOURCE_ROOTS for path in (ROOT / root).rglob("
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
-MOSTLY_FILE_LINES = 230
+MOSTLY_FILE_LINES = 240
 MOSTLY_FUNCTION_LINES = 15
 
 
