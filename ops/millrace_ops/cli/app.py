@@ -28,13 +28,11 @@ from millrace_ops.cli import (
     quotas,
     tokens,
     topics,
-    topics_reassign,
     up,
     users,
     verify,
     warehouse,
     warehouse_modes,
-    warehouse_upkeep,
     zookeeper,
 )
 from millrace_ops.cli.commands import Commands
@@ -161,7 +159,6 @@ app = Commands(
 )
 app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker)
 app.add_typer(brokers.app, name="brokers")
-topics.app.command("reassign")(topics_reassign.reassign)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(quotas.app, name="quotas")
@@ -180,7 +177,7 @@ histories = Commands(help="Judge histories of sends and polls: is the log what i
 histories.callback()(history)
 histories.command("check")(check_history)
 app.add_typer(histories, name="history")
-for command in (*warehouse_modes.COMMANDS, *warehouse_upkeep.COMMANDS):
+for command in warehouse_modes.COMMANDS:
     warehouse.app.command()(command)
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(dead_letters.app, name="dead-letters")
