@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from millrace import __version__, kernel
+from millrace.errors import SetupError
 from millrace_ops.cli import (
     acls,
     brokers,
@@ -79,7 +80,6 @@ def monitoring(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go; made if it is missing.")],
 ) -> None:
     """Write dashboards for Grafana and alert rules for Prometheus; files of their names are replaced."""
-    from millrace.errors import SetupError
     from millrace_ops.monitoring.grafana import monitoring_files
 
     try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.config import MAX_INT
-from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
+from millrace.config import MAX_INT, parse_assignments
+from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError, SetupError, error_name
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import (
     BrokerId,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millrace.client.metadata import Partition
     from millrace.client.replicas import ElectionResult, LogDir
     from millrace_ops.replicas.adoption import AdminEndpoint, AdoptedPartition, AdoptionPlan
-    from millrace_ops.replicas.cluster_state import BrokerSummary, ClusterState, StrayLog
+    from millrace_ops.replicas.cluster_state import ClusterState, StrayLog
     from millrace_ops.replicas.plan import Plan
 
 app = Commands(help="List and describe brokers, elect leaders, adopt stray logs, drain a broker that is to leave.")
@@ -50,7 +50,7 @@ def list_brokers(*, access: ClusterAccess, as_json: Json = False) -> None:
 
     with access.open() as cluster:
         state = read_cluster_state(cluster)
-        rows = [_summary(summarize_broker(state, one), _log_dirs(cluster, state, one)) for one in broker_ids(state)]
+        rows = [summarize_broker(state, one, _log_dirs(cluster, state, one)) for one in broker_ids(state)]
     print_rows(rows, as_json=as_json, columns=COLUMNS)
 
 
@@ -69,7 +69,7 @@ def describe(
         if broker_id not in broker_ids(state):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive and has no replicas")
         log_dirs = _log_dirs(cluster, state, broker_id)
-    summary = _summary(summarize_broker(state, broker_id), log_dirs)
+    summary = summarize_broker(state, broker_id, log_dirs)
     directories = [_directory(one) for one in log_dirs or ()]
     partitions = _partitions(state, broker_id, log_dirs or ())
     if as_json:
@@ -116,8 +116,6 @@ def adopt(
 
     Its id, records and offsets are those of the logs; the longest log of each partition leads, and others follow it.
     """
-    from millrace.config import parse_assignments
-    from millrace.errors import SetupError
     from millrace_ops.replicas.adoption import AdoptionRequest, held_together, plan_adoption
 
     given = parse_assignments(config or ())
@@ -299,23 +297,7 @@ def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[Log
     return read_log_dirs(cluster, broker_id) if broker_id in state.metadata.brokers else None
 
 
-def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, object]:
-    return {
-        "broker": broker.id,
-        "address": broker.address,
-        "rack": broker.rack,
-        "controller": broker.is_controller,
-        "leaders": broker.leaders,
-        "replicas": broker.replicas,
-        "under_replicated": broker.under_replicated,
-        "out_of_sync": broker.out_of_sync,
-        "bytes": None if log_dirs is None else sum(sum(one.replicas.values()) for one in log_dirs),
-    }
-
-
 def _directory(log_dir: LogDir) -> dict[str, object]:
-    from millrace.errors import error_name
-
     return {
         "directory": log_dir.path,
         "error": error_name(log_dir.error_code) if log_dir.error_code else None,
@@ -333,15 +315,15 @@ def _partitions(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir])
     sizes = replica_bytes(log_dirs)
     return [
         {
-            "topic": one.partition[0],
-            "partition": one.partition[1],
-            "role": "leader" if one.is_leader else "follower",
-            "in_sync": one.is_in_sync,
+            "topic": partition[0],
+            "partition": partition[1],
+            "role": "leader" if one.leader == broker_id else "follower",
+            "in_sync": broker_id in one.isr,
             "leader": one.leader,
             "replicas": list(one.replicas),
-            "bytes": sizes.get(one.partition),
+            "bytes": sizes.get(partition),
         }
-        for one in held_replicas(state, broker_id)
+        for partition, one in held_replicas(state, broker_id).items()
     ]
 
 

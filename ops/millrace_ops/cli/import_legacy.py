@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.errors import CorruptRecordError, InvalidPartitionsError
 from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import bars_of_bytes, print_json
 from millrace_ops.cli.produce import CodecName, batches_of
@@ -106,8 +107,6 @@ class _Importer:
 
     def run(self, partitions: list[LegacyPartition], listener: _Listener) -> None:
         """Imports all partitions; raises CorruptRecordError at a damage that is not to be skipped."""
-        from millrace.errors import CorruptRecordError
-
         for partition in partitions:
             self.done.partitions += 1
             for batch in batches_of(self._records(partition, listener)):
@@ -160,7 +159,6 @@ class _Listener:
 
 def _ensure_partitions(cluster: Cluster, topic: str, partitions: int) -> None:
     from millrace.client import Admin
-    from millrace.errors import InvalidPartitionsError
 
     admin = Admin(cluster)
     found = admin.topics().get(topic)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.errors import BrokerUnreachableError, MillraceError
+from millrace.errors import BrokerUnreachableError, MillraceError, SetupError
 from millrace.times import MAX_DATETIME_MS
 
 if TYPE_CHECKING:
@@ -151,8 +151,6 @@ def confirm(question: str, *, is_confirmed: bool) -> bool:
     """
     from rich.console import Console
     from rich.prompt import Confirm
-
-    from millrace.errors import SetupError
 
     if is_confirmed:
         return True

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from millrace.config import MAX_LONG
-from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, RecordTooLargeError
+from millrace.config import MAX_LONG, parse_assignments
+from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, RecordTooLargeError, SetupError
 from millrace_ops.cli.options import CLOCK, ClusterAccess, Json
 from millrace_ops.cli.output import print_json
 from millrace_ops.cli.produce_lines import Line, LineFormat, Placed, lines_of, records_of_json, records_of_lines
@@ -159,8 +159,6 @@ def produce(
 
     Ends when the broker has acknowledged all of them, and says how many that were.
     """
-    from millrace.errors import SetupError
-
     form = _line_format(key_separator, null_marker, header)
     read = _reader(form, timestamp_ms, is_json=input_format == "json")
     if file is None and sys.stdin is None:
@@ -182,8 +180,6 @@ def produce(
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:
     """Returns the form of input lines that the command's options give: separator, null marker and headers."""
-    from millrace.config import parse_assignments
-
     given = [pair for one in header or () for pair in parse_assignments([one]).items()]  # a name may come again
     if key_separator == "":
         raise typer.BadParameter("a separator has at least one byte", param_hint="--key-separator")

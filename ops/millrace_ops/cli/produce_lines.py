@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.errors import InvalidRecordError
+from millrace.errors import InvalidRecordError, RecordTooLargeError
 
 if TYPE_CHECKING:
     from millrace.records.record import Header, NewRecord
@@ -58,8 +58,6 @@ class LineFormat(NamedTuple):
 
 def lines_of(fd: int) -> Iterator[list[Line]]:
     """Yields the whole lines that can be read now, at most a chunk; raises RecordTooLargeError for an endless line."""
-    from millrace.errors import RecordTooLargeError
-
     rest, number = b"", 1
     while chunk := _read_chunk(fd):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -73,7 +71,6 @@ def lines_of(fd: int) -> Iterator[list[Line]]:
 
 def records_of_lines(lines: Iterable[Line], form: LineFormat, timestamp_ms: int) -> Iterator[Placed]:
     """Yields a record for each line; raises InvalidRecordError for a line without the key that it should have."""
-    from millrace.errors import InvalidRecordError
     from millrace.records.record import NewRecord
 
     headers = tuple((name, _nullable(value, form)) for name, value in form.headers)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.config import MAX_INT, MAX_LONG
-from millrace.errors import InvalidReplicaAssignmentError, OffsetOutOfRangeError, SetupError
+from millrace.config import MAX_INT, MAX_LONG, parse_assignments
+from millrace.errors import InvalidReplicaAssignmentError, MillraceError, OffsetOutOfRangeError, SetupError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import ClusterAccess, DryRun, Json, TopicName, TopicNames, complete_topic
 from millrace_ops.cli.output import confirm, for_each, print_json, print_rows, print_tables
@@ -123,7 +123,6 @@ def _partition(
     topic: TopicMetadata, index: int, offsets: LogOffsets | MillraceError, states: Sequence[PartitionState]
 ) -> dict[str, object]:
     """Returns the row of a partition; a partition whose leader does not answer has no offsets."""
-    from millrace.errors import MillraceError
     from millrace_ops.replicas.cluster_state import SHOWN
 
     partition = topic.partitions[index]
@@ -179,7 +178,6 @@ def create(
 ) -> None:
     """Create topics."""
     from millrace.client import Admin
-    from millrace.config import parse_assignments
 
     properties = parse_assignments(config or ())
 
