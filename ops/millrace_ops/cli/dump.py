@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.errors import CorruptRecordError, InvalidConfigError, RecordError, UnsupportedCodecError
-from millrace.fs import OsFileSystem
+from millrace.fs import FileSystem, OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.json_values import JsonObject, JsonValue
 from millrace_ops.cli.options import Json
@@ -34,7 +34,6 @@ from millrace_ops.cli.output import iso_time, print_json
 from millrace_ops.record_values.shown import json_bytes, json_value
 
 if TYPE_CHECKING:
-    from millrace.fs import FileSystem
     from millrace.records.batch import BatchHeader
     from millrace.records.record import Record
 
