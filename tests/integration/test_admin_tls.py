@@ -16,7 +16,7 @@ from millrace_broker.admin import endpoint
 from millrace_broker.admin.guard import Guard
 from millrace_broker.admin.health import Health
 from millrace_broker.startup.options import parse_options
-from millrace_ops.cli.brokers_adopt import _endpoints
+from millrace_ops.cli.brokers import _endpoints
 from millrace_ops.replicas.adoption import AdminUnreachableError
 from millrace_ops.supervisor import health
 from millrace_ops.supervisor.health import broker_problem

@@ -33,10 +33,7 @@ from millrace_ops.cli.options import ClusterAccess, DryRun, Json, complete_group
 from millrace_ops.cli.output import confirm, print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from millrace.client import Cluster
-    from millrace.security.acls import AclBinding, AclFilter
 
 PRODUCER = {
     ResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
@@ -268,7 +265,6 @@ def remove(
 
 
 def _filters(resources: ResourceOptions, entries: EntryOptions) -> list[AclFilter]:
-
     given = (entries.principals or (), entries.hosts or (), entries.operations or ())
     return filters(resources.named(), entries.pattern, *given)
 

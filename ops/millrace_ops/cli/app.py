@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from millrace import __version__, kernel
+from millrace.errors import SetupError
 from millrace_ops.cli import (
     acls,
     brokers,
@@ -28,13 +29,11 @@ from millrace_ops.cli import (
     quotas,
     tokens,
     topics,
-    topics_reassign,
     up,
     users,
     verify,
     warehouse,
     warehouse_modes,
-    warehouse_upkeep,
     zookeeper,
 )
 from millrace_ops.cli.commands import Commands
@@ -81,7 +80,6 @@ def monitoring(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go; made if it is missing.")],
 ) -> None:
     """Write dashboards for Grafana and alert rules for Prometheus; files of their names are replaced."""
-    from millrace.errors import SetupError
     from millrace_ops.monitoring.grafana import monitoring_files
 
     try:
@@ -161,7 +159,6 @@ app = Commands(
 )
 app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker)
 app.add_typer(brokers.app, name="brokers")
-topics.app.command("reassign")(topics_reassign.reassign)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(quotas.app, name="quotas")
@@ -180,7 +177,7 @@ histories = Commands(help="Judge histories of sends and polls: is the log what i
 histories.callback()(history)
 histories.command("check")(check_history)
 app.add_typer(histories, name="history")
-for command in (*warehouse_modes.COMMANDS, *warehouse_upkeep.COMMANDS):
+for command in warehouse_modes.COMMANDS:
     warehouse.app.command()(command)
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -1,7 +1,8 @@
-"""`millrace brokers`: lists and describes brokers, finds stray logs, elects leaders, drains a broker that leaves."""
+"""`millrace brokers`: lists and describes brokers, finds and adopts stray logs, elects leaders, drains brokers."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -9,18 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError
-from millrace_ops.cli.brokers_adopt import adopt
+from millrace.config import MAX_INT, parse_assignments
+from millrace.errors import BrokerError, ErrorCode, InvalidReplicaAssignmentError, SetupError, error_name
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import BrokerId, ClusterAccess, DryRun, Json, complete_broker, complete_topic
-from millrace_ops.cli.output import print_json, print_rows, print_tables
+from millrace_ops.cli.options import (
+    BrokerId,
+    ClientConfig,
+    ClusterAccess,
+    DryRun,
+    Json,
+    complete_broker,
+    complete_topic,
+)
+from millrace_ops.cli.output import confirm, print_json, print_rows, print_table, print_tables
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, carry_out_plan, plan_for
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from millrace.client import Cluster
     from millrace.client.metadata import Partition
     from millrace.client.replicas import ElectionResult, LogDir
-    from millrace_ops.replicas.cluster_state import BrokerSummary, ClusterState, StrayLog
+    from millrace_ops.replicas.adoption import AdminEndpoint, AdoptedPartition, AdoptionPlan
+    from millrace_ops.replicas.cluster_state import ClusterState, StrayLog
     from millrace_ops.replicas.plan import Plan
 
 app = Commands(help="List and describe brokers, elect leaders, adopt stray logs, drain a broker that is to leave.")
@@ -38,7 +50,7 @@ def list_brokers(*, access: ClusterAccess, as_json: Json = False) -> None:
 
     with access.open() as cluster:
         state = read_cluster_state(cluster)
-        rows = [_summary(summarize_broker(state, one), _log_dirs(cluster, state, one)) for one in broker_ids(state)]
+        rows = [summarize_broker(state, one, _log_dirs(cluster, state, one)) for one in broker_ids(state)]
     print_rows(rows, as_json=as_json, columns=COLUMNS)
 
 
@@ -57,7 +69,7 @@ def describe(
         if broker_id not in broker_ids(state):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive and has no replicas")
         log_dirs = _log_dirs(cluster, state, broker_id)
-    summary = _summary(summarize_broker(state, broker_id), log_dirs)
+    summary = summarize_broker(state, broker_id, log_dirs)
     directories = [_directory(one) for one in log_dirs or ()]
     partitions = _partitions(state, broker_id, log_dirs or ())
     if as_json:
@@ -66,7 +78,135 @@ def describe(
         print_tables([summary], directories, partitions)
 
 
-app.command()(adopt)
+HTTPS = "https://"
+ADOPTION_COLUMNS = ("partition", "leader", "replicas", "log_start_offset", "log_end_offset", "bytes", "remarks")
+
+
+@app.command()
+def adopt(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    *,
+    admin: Annotated[
+        str,
+        typer.Option(
+            metavar="[https://]HOST:PORT[,...]",
+            envvar="MILLRACE_ADMIN_URL",
+            help="The admin endpoints of all live brokers.",
+        ),
+    ],
+    topic_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The topic's id, where there are logs of several ids.")
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_INT, help="How many partitions it had; by default up to the last that has a log."),
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A property of the topic; repeatable.")
+    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Let partitions begin empty of which no log can be adopted.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    client_config: ClientConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Make a topic again of its stray logs, which the cluster does not know.
+
+    Its id, records and offsets are those of the logs; the longest log of each partition leads, and others follow it.
+    """
+    from millrace_ops.replicas.adoption import AdoptionRequest, held_together, plan_adoption
+
+    given = parse_assignments(config or ())
+    endpoints = _endpoints(admin, client_config)
+    reports = [one.report(topic) for one in endpoints]
+    internal = reports[0].internal
+    wanted = AdoptionRequest(topic, topic_id, partitions, accept_loss, 0 if internal is None else internal.partitions)
+    plan = plan_adoption(wanted, held_together(topic, reports))
+    if not as_json:
+        print_table(ADOPTION_COLUMNS, (_adoption_row(one) for one in plan.partitions))
+    if not dry_run:
+        question = f"Adopt topic {topic} with {len(plan.partitions)} partition(s)?"
+        if not confirm(question, is_confirmed=yes):
+            raise SetupError(f"topic {topic} is not adopted")
+        plan = _carry_out(plan, given if internal is None else {**internal.config, **given}, endpoints)
+    if as_json:
+        print_json({**_adoption(plan), "dry_run": dry_run})
+    elif not dry_run:
+        print(f"topic {topic} is adopted with the id {plan.topic_id}")
+
+
+def _endpoints(admin: str, client_config: str | None) -> list[AdminEndpoint]:
+    """Returns the admin endpoints of brokers, given as `HOST:PORT` or as URLs, with commas between."""
+    from millrace.addresses import parse_addresses
+    from millrace.security.client_config import admin_token
+    from millrace_ops.replicas.adoption import AdminEndpoint
+
+    urls = [one.strip().rstrip("/") for one in admin.split(",") if one.strip()]
+    addresses = parse_addresses(",".join(one.removeprefix("http://").removeprefix(HTTPS) for one in urls))
+    token = admin_token(os.environ)
+    context = _context(client_config) if any(one.startswith(HTTPS) for one in urls) else None
+    with_tls = {address: url.startswith(HTTPS) for address, url in zip(addresses, urls, strict=True)}
+    return [AdminEndpoint(address, token, context if has_tls else None) for address, has_tls in with_tls.items()]
+
+
+def _context(client_config: str | None) -> SSLContext:
+    """Returns the TLS context for admin endpoints: that of `client_config`, else one of the system's authorities."""
+    import ssl
+
+    from millrace.security.client_config import read_client_security
+
+    return read_client_security(client_config).context or ssl.create_default_context()
+
+
+def _carry_out(plan: AdoptionPlan, config: dict[str, str], endpoints: Sequence[AdminEndpoint]) -> AdoptionPlan:
+    """Has all brokers skip used producer ids, and then one of them add the topic; returns the plan with the topic's id.
+
+    If this is interrupted before the last step, only producer ids are spent, and the command can be run again.
+    """
+    from uuid import uuid4
+
+    from millrace.uuids import encode_id
+
+    plan = plan._replace(topic_id=plan.topic_id or encode_id(uuid4()))
+    for one in endpoints[1:]:
+        one.skip_producer_ids(plan.first_free_producer_id)
+    endpoints[0].adopt(
+        {
+            "topic": plan.topic,
+            "topic_id": plan.topic_id,
+            "first_free_producer_id": plan.first_free_producer_id,
+            "config": config,
+            "partitions": [
+                {"leader": one.leader, "leader_epoch": plan.leader_epoch, "replicas": one.replicas}
+                for one in plan.partitions
+            ],
+        }
+    )
+    return plan
+
+
+def _adoption_row(one: AdoptedPartition) -> tuple[object, ...]:
+    remarks = [
+        *(["begins empty"] if one.is_lost else []),
+        *(f"broker {cut.broker} cuts {cut.records} from {cut.offset}" for cut in one.cuts),
+        *(f"offline on broker {each.broker}" for each in one.offline),
+    ]
+    sizes = (one.log_start_offset, one.log_end_offset, one.bytes)
+    return (one.partition, one.leader, one.replicas, *sizes, "; ".join(remarks) or None)
+
+
+def _adoption(plan: AdoptionPlan) -> dict[str, object]:
+    partitions = [
+        {
+            **one._asdict(),
+            "cuts": [cut._asdict() for cut in one.cuts],
+            "offline": [each._asdict() for each in one.offline],
+        }
+        for one in plan.partitions
+    ]
+    return {**plan._asdict(), "partitions": partitions}
 
 
 @app.command()
@@ -157,23 +297,7 @@ def _log_dirs(cluster: Cluster, state: ClusterState, broker_id: int) -> list[Log
     return read_log_dirs(cluster, broker_id) if broker_id in state.metadata.brokers else None
 
 
-def _summary(broker: BrokerSummary, log_dirs: list[LogDir] | None) -> dict[str, object]:
-    return {
-        "broker": broker.id,
-        "address": broker.address,
-        "rack": broker.rack,
-        "controller": broker.is_controller,
-        "leaders": broker.leaders,
-        "replicas": broker.replicas,
-        "under_replicated": broker.under_replicated,
-        "out_of_sync": broker.out_of_sync,
-        "bytes": None if log_dirs is None else sum(sum(one.replicas.values()) for one in log_dirs),
-    }
-
-
 def _directory(log_dir: LogDir) -> dict[str, object]:
-    from millrace.errors import error_name
-
     return {
         "directory": log_dir.path,
         "error": error_name(log_dir.error_code) if log_dir.error_code else None,
@@ -191,15 +315,15 @@ def _partitions(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir])
     sizes = replica_bytes(log_dirs)
     return [
         {
-            "topic": one.partition[0],
-            "partition": one.partition[1],
-            "role": "leader" if one.is_leader else "follower",
-            "in_sync": one.is_in_sync,
+            "topic": partition[0],
+            "partition": partition[1],
+            "role": "leader" if one.leader == broker_id else "follower",
+            "in_sync": broker_id in one.isr,
             "leader": one.leader,
             "replicas": list(one.replicas),
-            "bytes": sizes.get(one.partition),
+            "bytes": sizes.get(partition),
         }
-        for one in held_replicas(state, broker_id)
+        for partition, one in held_replicas(state, broker_id).items()
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.config import parse_assignments
 from millrace.errors import InvalidConfigError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import ClusterAccess, Json
@@ -58,8 +59,6 @@ def describe(
 @app.command("set")
 def set_(values: Values, *, subject: Subject, access: ClusterAccess, as_json: Json = False) -> None:
     """Set properties; others stay as they are."""
-    from millrace.config import parse_assignments
-
     _change(access, subject, parse_assignments(values), [], as_json=as_json)
 
 

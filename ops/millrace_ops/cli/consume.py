@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from millrace.config import MAX_INT
-from millrace.errors import InvalidConfigError, InvalidRecordError
+from millrace.errors import BrokerError, ErrorCode, InvalidConfigError, InvalidRecordError
 from millrace.extras import require
 from millrace.json_values import JsonValue
 from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
@@ -337,7 +337,6 @@ class GroupPositions:
 
     def _refuse_members(self) -> None:
         from millrace.client.consumer import GroupHasMembersError
-        from millrace.errors import BrokerError, ErrorCode
 
         try:
             members = self._groups.describe(self._group_id).members

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from millrace.config import MAX_LONG, whole_number
+from millrace.errors import InvalidConfigError, MillraceError, OffsetOutOfRangeError
 from millrace.times import epoch_ms, parse_time
 
 if TYPE_CHECKING:
@@ -34,9 +36,6 @@ class Chunk(NamedTuple):
 
 def parse_start(text: str, option: str = "--from") -> Start:
     """Parses `earliest`, `latest`, an offset, or a time, UTC unless it says otherwise; raises InvalidConfigError."""
-    from millrace.config import MAX_LONG, whole_number
-    from millrace.errors import InvalidConfigError
-
     if text in {"earliest", "latest"}:
         return text
     if text.isascii() and text.isdecimal():
@@ -91,8 +90,6 @@ class TopicReader:
         Raises:
             OffsetOutOfRangeError: All the partitions end before the offset.
         """
-        from millrace.errors import OffsetOutOfRangeError
-
         offsets = {one: self.first_offset(one, start) for one in partitions}
         if not isinstance(start, int):
             return offsets
@@ -155,7 +152,6 @@ class TopicReader:
         Where it is accepted, all records are read before the first is yielded, since records before the damage may be
         wrong, too. `goes_on` says whether an earlier fetch of the partition ended at `offset`.
         """
-        from millrace.errors import MillraceError
         from millrace.records.intervals import Interval
 
         position = offset

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.fs import OsFileSystem
+from millrace.errors import CorruptRecordError, InvalidConfigError, RecordError, UnsupportedCodecError
+from millrace.fs import FileSystem, OsFileSystem
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.json_values import JsonObject, JsonValue
 from millrace_ops.cli.options import Json
@@ -33,10 +34,6 @@ from millrace_ops.cli.output import iso_time, print_json
 from millrace_ops.record_values.shown import json_bytes, json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millrace.fs import FileSystem
-    from millrace.json_values import JsonObject, JsonValue
     from millrace.records.batch import BatchHeader
     from millrace.records.record import Record
 
@@ -103,7 +100,6 @@ def decoder_of(file: Path) -> ShowRecord:
 
 def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
     """Yields the lines to print of a file, records by `show_record`; damage is a line with `position` and `damage`."""
-    from millrace.errors import InvalidConfigError
     from millrace_broker.storage.filenames import (
         LOG_SUFFIX,
         OFFSET_INDEX_SUFFIX,
@@ -139,7 +135,6 @@ def lines_of(file: Path, show_record: ShowRecord | None) -> Iterator[Line]:
 
 
 def _batches(fs: FileSystem, fd: int, show_record: ShowRecord | None) -> Iterator[Line]:
-    from millrace.errors import RecordError
     from millrace.records.record import decode_batch
     from millrace_broker.storage.batches.scan import walk_batches
 
@@ -224,7 +219,6 @@ def _damage(position: int, damage: str) -> Line:
 
 
 def _codec_name(codec_id: int) -> str:
-    from millrace.errors import UnsupportedCodecError
     from millrace.records.compression import codec_of
 
     try:
@@ -243,7 +237,6 @@ def _cell(name: str, value: JsonValue) -> JsonValue:
 
 def snapshot_lines(content: bytes) -> Iterator[JsonObject]:
     """Yields the producers in a producer snapshot's content, or its damage."""
-    from millrace.errors import CorruptRecordError
     from millrace_broker.storage.producers.producer_state_manager import decode_snapshot
 
     try:
@@ -305,7 +298,6 @@ def group_record_of(record: Record) -> JsonObject:
     Raises:
         CorruptRecordError: The bytes are no record of their kind.
     """
-    from millrace.errors import CorruptRecordError
     from millrace_broker.groups import records
     from millrace_broker.groups.consumer.records import decode_key, decode_value
 
@@ -363,7 +355,6 @@ def _plain(value: object) -> JsonValue:
 
 def transaction_of(record: Record) -> JsonObject:
     """Returns the transactional id of a record and its transaction, None for a tombstone; raises CorruptRecordError."""
-    from millrace.errors import CorruptRecordError
     from millrace_broker.txns.records import read_key, read_value
 
     transactional_id = None if record.key is None else read_key(record.key)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
+from millrace.errors import BrokerError, ErrorCode, GroupIdNotFoundError, UnknownTopicError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import (
     ClusterAccess,
@@ -89,8 +90,6 @@ def delete(names: Names, *, access: ClusterAccess, as_json: Json = False) -> Non
 
 def _describe(cluster: Cluster, zookeeper: ZooKeeperAccess, as_json: bool, name: str) -> None:
     """Prints what the coordinator and ZooKeeper have of a group; raises GroupIdNotFoundError if neither knows it."""
-    from millrace.errors import BrokerError, ErrorCode, GroupIdNotFoundError
-
     found = []
     try:
         found.append(_in_coordinator(cluster, name))
@@ -162,7 +161,6 @@ def _partitions(
 ) -> list[Row]:
     """Returns a row for each partition that has an offset or an owner; one whose topic was deleted has no end."""
     from millrace.client import SimpleConsumer
-    from millrace.errors import UnknownTopicError
 
     consumer = SimpleConsumer(cluster)
     rows: list[Row] = []

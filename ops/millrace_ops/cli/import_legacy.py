@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.errors import CorruptRecordError, InvalidPartitionsError
 from millrace_ops.cli.options import ClusterAccess, Json
 from millrace_ops.cli.output import bars_of_bytes, print_json
 from millrace_ops.cli.produce import CodecName, batches_of
@@ -63,8 +63,9 @@ def import_legacy(
         _ensure_partitions(cluster, topic, partitions[-1].partition + 1)
         importer = _Importer(fs, cluster, topic, codec=codec, skip_corrupt=skip_corrupt)
         try:
-            with _listener(sum(file.size_bytes for one in partitions for file in one.files)) as listener:
-                importer.run(partitions, listener)
+            with bars_of_bytes() as bars:
+                total_bytes = sum(file.size_bytes for one in partitions for file in one.files)
+                importer.run(partitions, _Listener(bars, total_bytes))
         finally:
             _report(importer.done, as_json)
 
@@ -79,16 +80,6 @@ class Imported:
     messages: int = 0
     damaged: int = 0
     damaged_bytes: int = 0
-
-
-class ImportListener(Protocol):
-    """Follows the progress of an import."""
-
-    def read(self, size_bytes: int, messages: int) -> None:
-        """Takes how many bytes are read and how many messages are acknowledged so far."""
-
-    def damaged(self, damage: str) -> None:
-        """Takes the sentence on a damage that is skipped."""
 
 
 class _Importer:
@@ -114,10 +105,8 @@ class _Importer:
         self._read_bytes = 0
         self._stopped_at: str | None = None
 
-    def run(self, partitions: list[LegacyPartition], listener: ImportListener) -> None:
+    def run(self, partitions: list[LegacyPartition], listener: _Listener) -> None:
         """Imports all partitions; raises CorruptRecordError at a damage that is not to be skipped."""
-        from millrace.errors import CorruptRecordError
-
         for partition in partitions:
             self.done.partitions += 1
             for batch in batches_of(self._records(partition, listener)):
@@ -127,7 +116,7 @@ class _Importer:
             if self._stopped_at is not None:
                 raise CorruptRecordError(self._stopped_at)
 
-    def _records(self, partition: LegacyPartition, listener: ImportListener) -> Iterator[NewRecord]:
+    def _records(self, partition: LegacyPartition, listener: _Listener) -> Iterator[NewRecord]:
         """Yields a partition's messages as records, up to the first damage that is not to be skipped."""
         from millrace.records.record import NewRecord
         from millrace_ops.migration.legacy_log import Damage, read_partition
@@ -149,19 +138,8 @@ class _Importer:
             self._read_bytes += item.size_bytes
 
 
-class _LineListener:
-    """Follows an import, and writes a line to stderr for each damage."""
-
-    def read(self, size_bytes: int, messages: int) -> None:
-        """Ignores the progress: only damage is written."""
-
-    def damaged(self, damage: str) -> None:
-        """Writes the sentence on the damage."""
-        print(damage, file=sys.stderr, flush=True)
-
-
-class _BarListener:
-    """A bar of the bytes read, after the count of acknowledged messages; each damage is a line above it."""
+class _Listener:
+    """Shows each damage as a line on stderr, and on a terminal a bar of the bytes read below these lines."""
 
     def __init__(self, bars: Progress, total_bytes: int) -> None:
         self._bars = bars
@@ -172,26 +150,15 @@ class _BarListener:
         self._bars.update(self._bar, completed=size_bytes, description=f"{messages:,} messages")
 
     def damaged(self, damage: str) -> None:
-        """Writes the sentence on the damage above the bar."""
-        self._bars.console.print(damage, soft_wrap=True)
-
-
-@contextmanager
-def _listener(total_bytes: int) -> Iterator[ImportListener]:
-    """Returns a progress bar if stderr is a terminal, else a listener that writes lines; both write to stderr."""
-    from rich.console import Console
-
-    console = Console(stderr=True, markup=False, highlight=False)
-    if not console.is_terminal:
-        yield _LineListener()
-        return
-    with bars_of_bytes(console) as bars:
-        yield _BarListener(bars, total_bytes)
+        """Writes the sentence on the damage, on a terminal above the bar."""
+        if self._bars.console.is_terminal:
+            self._bars.console.print(damage, soft_wrap=True)
+        else:
+            print(damage, file=sys.stderr, flush=True)
 
 
 def _ensure_partitions(cluster: Cluster, topic: str, partitions: int) -> None:
     from millrace.client import Admin
-    from millrace.errors import InvalidPartitionsError
 
     admin = Admin(cluster)
     found = admin.topics().get(topic)

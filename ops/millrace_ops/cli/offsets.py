@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.errors import GroupIdNotFoundError
+from millrace.config import MAX_INT, MAX_LONG
+from millrace.errors import GroupIdNotFoundError, InvalidConfigError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import (
     ClusterAccess,
@@ -188,8 +189,6 @@ def _rows(offsets: Mapping[Partition, int]) -> list[dict[str, str | int]]:
 
 def _parsed(path: Path) -> dict[Partition, int]:
     from millrace.client.consumer import Partition
-    from millrace.config import MAX_INT, MAX_LONG
-    from millrace.errors import InvalidConfigError
 
     offsets: dict[Partition, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):

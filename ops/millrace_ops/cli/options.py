@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.clock import Clock, SystemClock
-from millrace.errors import MillraceError
+from millrace.config import read_properties
+from millrace.errors import InvalidConfigError, MillraceError
 from millrace.fs import FileSystem, OsFileSystem
 
 if TYPE_CHECKING:
@@ -114,8 +115,6 @@ def zookeeper_security(file: Path | None, *, needs_identity: bool = False) -> Zo
 
     The settings are in a file, so that no secret is in a list of processes.
     """
-    from millrace.config import read_properties
-    from millrace.errors import InvalidConfigError
     from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 
     if file is None:

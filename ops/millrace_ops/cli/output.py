@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.errors import BrokerUnreachableError, MillraceError
+from millrace.errors import BrokerUnreachableError, MillraceError, SetupError
 from millrace.times import MAX_DATETIME_MS
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
 NOTHING = "-"  # what a cell shows that has nothing
@@ -51,8 +50,12 @@ def print_rows(
         print(nothing)
 
 
-def bars_of_bytes(console: Console) -> Progress:
-    """Returns, as a context manager, progress bars of bytes with speed and time left, which vanish at the end."""
+def bars_of_bytes() -> Progress:
+    """Returns, as a context manager, progress bars of bytes with speed and time left, which vanish at the end.
+
+    They are on stderr, and show nothing where that is no terminal.
+    """
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
@@ -62,7 +65,8 @@ def bars_of_bytes(console: Console) -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=console, transient=True)
+    console = Console(stderr=True, markup=False, highlight=False)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]) -> None:
@@ -147,8 +151,6 @@ def confirm(question: str, *, is_confirmed: bool) -> bool:
     """
     from rich.console import Console
     from rich.prompt import Confirm
-
-    from millrace.errors import SetupError
 
     if is_confirmed:
         return True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.config import parse_assignments
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import ClusterAccess, Json, complete_client, complete_user
 from millrace_ops.cli.output import print_json, print_table
@@ -98,8 +99,6 @@ def set_(
     as_json: Json = False,
 ) -> None:
     """Set quotas; others stay as they are."""
-    from millrace.config import parse_assignments
-
     named = entity.named()
     numbers = {name: _number(name, text) for name, text in parse_assignments(values).items()}
     _alter(access, named, numbers, [], as_json=as_json)

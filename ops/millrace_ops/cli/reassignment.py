@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from millrace.client import Cluster
     from millrace.client.metadata import Partition
-    from millrace_ops.replicas.carry_out import Progress, ProgressListener
+    from millrace_ops.replicas.carry_out import Progress
     from millrace_ops.replicas.cluster_state import ClusterState
     from millrace_ops.replicas.plan import Move, Plan
 
@@ -119,23 +118,19 @@ def _await_end(cluster: Cluster, plan: Plan) -> None:
 
     if not plan.moves:
         return
-    with _says_that_the_cluster_goes_on(), shown_progress() as listener:
-        await_end(cluster, plan.moves, listener)
-        lost = not_arrived(cluster, plan.moves)
+    try:
+        with bars_of_bytes() as bars:
+            tell = BarListener(bars).progressed if bars.console.is_terminal else LineListener().progressed
+            await_end(cluster, plan.moves, tell)
+            lost = not_arrived(cluster, plan.moves)
+    except KeyboardInterrupt:
+        print(f"millrace: {GOES_ON}", file=sys.stderr)
+        raise
     _say_each({move.partition: "the move was cancelled or replaced by another one" for move in lost})
     arrived = [move for move in plan.moves if move not in lost]
     _say_each({one.partition: one.problem for one in elect_preferred(cluster, arrived)})
     if lost:
         raise ClientError(f"{len(lost)} of {len(plan.moves)} partition(s) were not moved")
-
-
-@contextmanager
-def _says_that_the_cluster_goes_on() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"millrace: {GOES_ON}", file=sys.stderr)
-        raise
 
 
 def _end_throttles(cluster: Cluster) -> None:
@@ -229,16 +224,3 @@ class LineListener:
             done = f"{progress.partitions_done} of {progress.partitions} partition(s)"
             copied = f"{progress.copied_bytes:,} of {progress.total_bytes:,} bytes"
             print(f"{done}, {copied}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def shown_progress() -> Iterator[ProgressListener]:
-    """Yields the listener that shows progress on stderr: a bar on a terminal, else lines."""
-    from rich.console import Console
-
-    console = Console(stderr=True, markup=False, highlight=False)
-    if not console.is_terminal:
-        yield LineListener()
-        return
-    with bars_of_bytes(console) as bars:
-        yield BarListener(bars)

@@ -13,7 +13,7 @@ import typer
 
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import ClusterAccess, Json, complete_token
-from millrace_ops.cli.output import iso_time, print_json, print_rows, print_table
+from millrace_ops.cli.output import for_each, iso_time, print_json, print_rows, print_table
 
 if TYPE_CHECKING:
     from millrace.client.access import TokenInformation
@@ -95,7 +95,6 @@ def list_tokens(
 
 def _change(names: list[str], access: ClusterAccess, period_ms: int | None, *, as_json: bool, renews: bool) -> None:
     from millrace.client.access import BY_BROKER, DelegationTokens
-    from millrace_ops.cli.output import for_each
 
     def change_one(name: str) -> None:
         period = BY_BROKER if period_ms is None else period_ms

@@ -15,7 +15,6 @@ from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS
 from millrace_ops.cli.output import print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from millrace_ops.supervisor.platform import Addresses, PlatformOptions

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -97,13 +97,6 @@ class Progress:
     total_bytes: int
 
 
-class ProgressListener(Protocol):
-    """Takes the progress of moves."""
-
-    def progressed(self, progress: Progress) -> None:
-        """Takes the newest progress."""
-
-
 def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition, str]:
     """Sets the throttle and begins the moves that are not under way; returns why some were refused, by partition.
 
@@ -119,11 +112,14 @@ def begin(cluster: Cluster, plan: Plan, throttle: int | None) -> dict[Partition,
     return refused
 
 
-def await_end(cluster: Cluster, moves: Sequence[Move], listener: ProgressListener) -> None:
-    """Waits until none of the moves is under way; raises a final error at once, a retriable one after two minutes."""
+def await_end(cluster: Cluster, moves: Sequence[Move], tell: Callable[[Progress], None]) -> None:
+    """Waits until none of the moves is under way, and tells the progress again and again.
+
+    Raises a final error at once, a retriable one after two minutes.
+    """
     while True:
         left = _patiently(lambda: read_reassignments(cluster)).keys() & {move.partition for move in moves}
-        listener.progressed(_progress(cluster, moves, left))
+        tell(_progress(cluster, moves, left))
         if not left:
             return
         time.sleep(POLL_INTERVAL_S)

@@ -138,67 +138,36 @@ def by_broker(pairs: Iterable[tuple[int, Partition]]) -> dict[int, list[Partitio
     return grouped
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSummary:
-    """One broker; `address` is None where it holds replicas and is not alive.
-
-    Attributes:
-        leaders: How many partitions it leads.
-        replicas: How many partitions it leads or follows.
-        under_replicated: How many of the partitions that it leads have replicas that are not in sync.
-        out_of_sync: How many of its own replicas are not in sync.
-    """
-
-    id: int
-    address: str | None
-    rack: str | None
-    is_controller: bool
-    leaders: int
-    replicas: int
-    under_replicated: int
-    out_of_sync: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeldReplica:
-    """A replica of a broker."""
-
-    partition: Partition
-    is_leader: bool
-    is_in_sync: bool
-    leader: int
-    replicas: tuple[int, ...]
-
-
 def broker_ids(state: ClusterState) -> list[int]:
     """Returns the ids of the brokers that are alive or hold replicas."""
     holders = {one for partition in state.partitions.values() for one in partition.replicas}
     return sorted(holders | state.metadata.brokers.keys())
 
 
-def summarize_broker(state: ClusterState, broker_id: int) -> BrokerSummary:
-    """Returns the numbers of one broker's replicas and leaders."""
+def summarize_broker(state: ClusterState, broker_id: int, log_dirs: Iterable[LogDir] | None) -> dict[str, object]:
+    """Returns the numbers of one broker's replicas and leaders; without `log_dirs` their bytes are None.
+
+    `address` is None where it holds replicas and is not alive. `under_replicated` are partitions that it leads and that
+    have replicas that are not in sync; `out_of_sync` are its own replicas that are not.
+    """
     broker, held = state.metadata.brokers.get(broker_id), held_replicas(state, broker_id)
-    led = [state.partitions[one.partition] for one in held if one.is_leader]
-    return BrokerSummary(
-        id=broker_id,
-        address=None if broker is None else str(broker.address),
-        rack=None if broker is None else broker.rack,
-        is_controller=broker_id == state.metadata.controller_id,
-        leaders=len(led),
-        replicas=len(held),
-        under_replicated=sum(len(one.isr) < len(one.replicas) for one in led),
-        out_of_sync=sum(not one.is_in_sync for one in held),
-    )
+    led = [one for one in held.values() if one.leader == broker_id]
+    return {
+        "broker": broker_id,
+        "address": None if broker is None else str(broker.address),
+        "rack": None if broker is None else broker.rack,
+        "controller": broker_id == state.metadata.controller_id,
+        "leaders": len(led),
+        "replicas": len(held),
+        "under_replicated": sum(len(one.isr) < len(one.replicas) for one in led),
+        "out_of_sync": sum(broker_id not in one.isr for one in held.values()),
+        "bytes": None if log_dirs is None else sum(sum(one.replicas.values()) for one in log_dirs),
+    }
 
 
-def held_replicas(state: ClusterState, broker_id: int) -> list[HeldReplica]:
-    """Returns the replicas of a broker, in the order of topics and partitions."""
-    return [
-        HeldReplica(partition, one.leader == broker_id, broker_id in one.isr, one.leader, one.replicas)
-        for partition, one in sorted(state.partitions.items())
-        if broker_id in one.replicas
-    ]
+def held_replicas(state: ClusterState, broker_id: int) -> dict[Partition, PartitionMetadata]:
+    """Returns the partitions of which a broker has a replica, in the order of topics and partitions."""
+    return {partition: one for partition, one in sorted(state.partitions.items()) if broker_id in one.replicas}
 
 
 class StrayLog(NamedTuple):

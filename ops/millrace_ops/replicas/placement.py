@@ -138,8 +138,7 @@ def place(
         placement.fit(partition, count, brokers if receivers is None else receivers)
     if level:
         placement.spread_over_racks()
-        placement.even_out_replicas()
-        placement.even_out_leaders()
+        placement.even_out()
     return {partition: tuple(replicas) for partition, replicas in placement.replicas.items()}
 
 
@@ -179,12 +178,9 @@ class _Placement:
                 replicas[replicas.index(doubled)] = taker
                 self._counts.exchange(partition[0], doubled, taker)
 
-    def even_out_replicas(self) -> None:
-        """Moves replicas from brokers that have many to brokers that have few."""
+    def even_out(self) -> None:
+        """Moves replicas from brokers that have many to those that have few, and then evens out the first replicas."""
         even_out(self._counts, self._topics, self._try_move)
-
-    def even_out_leaders(self) -> None:
-        """Makes other replicas the first ones, so that each broker leads as many partitions as the others."""
         leaders = Counts(self._brokers, ((topic, replicas[0]) for (topic, _), replicas in self.replicas.items()))
         even_out(leaders, self._topics, self._try_lead)
 

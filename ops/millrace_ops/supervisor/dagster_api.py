@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
@@ -91,13 +91,6 @@ class RunState:
         return self.status in FINISHED
 
 
-class DagsterHealth(NamedTuple):
-    """The problems of the code server and of the daemon, in words; "" where all is well."""
-
-    code_server: str
-    daemon: str
-
-
 class DagsterApi:
     """A client of Dagster's webserver at `http://HOST:PORT`.
 
@@ -123,14 +116,14 @@ class DagsterApi:
             raise PlatformError(f"Dagster can't load the definitions: {problem}")
         return is_loaded(answer) and not daemon_problem(answer)
 
-    def health(self) -> DagsterHealth:
-        """Returns what is wrong with the code server and the daemon.
+    def health(self) -> dict[str, str]:
+        """Returns what is wrong with the code server and the daemon, by part; "" where it is well.
 
         Raises ServiceUnreachableError where the webserver does not answer.
         """
         answer = self.query(HEALTH, timeout_s=HEALTH_TIMEOUT_S)
         loading = "" if is_loaded(answer) else "the definitions are being loaded"
-        return DagsterHealth(load_error(answer) or loading, daemon_problem(answer))
+        return {"code server": load_error(answer) or loading, "daemon": daemon_problem(answer)}
 
     def launch(self, assets: Sequence[str]) -> str:
         """Queues a run that materializes assets, with their checks; returns the id of the run.

@@ -48,11 +48,10 @@ def broker_problem(admin_url: str, token: str, context: ssl.SSLContext | None = 
 def dagster_problems(url: str) -> dict[str, str]:
     """Returns what is wrong with each part of Dagster, by part; "" where it is well."""
     try:
-        health = DagsterApi(url).health()
+        return {"webserver": "", **DagsterApi(url).health()}
     except MillraceError as error:
         unknown = "the webserver can't be asked"
         return {"webserver": str(error), "code server": unknown, "daemon": unknown}
-    return {"webserver": "", "code server": health.code_server, "daemon": health.daemon}
 
 
 def _reasons(answer: Json) -> list[str]:

@@ -22,7 +22,7 @@ from dagster._core.instance.config import dagster_instance_config_schema
 from millrace.security.client_config import read_client_security
 from millrace.testing import plugin
 from millrace_broker.startup.options import parse_options
-from millrace_ops.cli.produce_lines import Line, records_of_json
+from millrace_ops.cli.produce import Line, records_of_json
 from millrace_ops.cli.profile import read_profile
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.defs.instance import PruningConfig

@@ -7,7 +7,7 @@ import pytest
 from millrace.errors import InvalidRecordError
 from millrace.records.record import NewRecord, Record
 from millrace_ops.cli.consume import Format, format_record
-from millrace_ops.cli.produce_lines import Line, Placed, records_of_json
+from millrace_ops.cli.produce import Line, Placed, records_of_json
 
 NOW_MS = 7
 

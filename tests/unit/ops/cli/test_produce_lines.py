@@ -7,8 +7,7 @@ import pytest
 
 from millrace.errors import InvalidRecordError
 from millrace.records.record import NewRecord, encode_batch
-from millrace_ops.cli.produce import batches_of
-from millrace_ops.cli.produce_lines import CHUNK_BYTES, Line, LineFormat, Placed, lines_of, records_of_lines
+from millrace_ops.cli.produce import CHUNK_BYTES, Line, LineFormat, Placed, batches_of, lines_of, records_of_lines
 
 
 @pytest.fixture

@@ -147,6 +147,7 @@ def test_replicas_that_are_being_added_are_not_missing():
 def test_a_broker_that_is_gone_is_still_counted_by_its_replicas():
     cluster = state({T0: partition(1, [1, 9], [1]), T1: partition(2, [2])}, live=(1, 2))
     assert broker_ids(cluster) == [1, 2, 9]
-    gone, first = summarize_broker(cluster, 9), summarize_broker(cluster, 1)
-    assert (gone.address, gone.leaders, gone.replicas, gone.out_of_sync) == (None, 0, 1, 1)
-    assert (first.address, first.is_controller, first.under_replicated) == (str(Address("127.0.0.1", 9001)), True, 1)
+    gone, first = summarize_broker(cluster, 9, None), summarize_broker(cluster, 1, [])
+    assert gone.items() >= {"address": None, "leaders": 0, "replicas": 1, "out_of_sync": 1, "bytes": None}.items()
+    address = str(Address("127.0.0.1", 9001))
+    assert first.items() >= {"address": address, "controller": True, "under_replicated": 1, "bytes": 0}.items()
