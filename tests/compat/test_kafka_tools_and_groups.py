@@ -149,7 +149,7 @@ def test_kafkas_groups_come_with_its_folder(kafka, tmp_path, zookeeper):
     with KafkaBroker(kafka, tmp_path / "data", zookeeper=connect) as broker:
         fill(broker.bootstrap, "events")
         member = consumer(
-            broker.bootstrap, "moved", **{"group.instance.id": "static-one", "session.timeout.ms": 60_000}
+            broker.bootstrap, "moved", **{"group.instance.id": "static-one", "session.timeout.ms": 300_000}
         )
         member.subscribe(["events"])
         assert len(member.consume(20, TIMEOUT_S)) == 20

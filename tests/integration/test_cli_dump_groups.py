@@ -28,6 +28,7 @@ def data(tmp_path_factory):
         for end in (producer.abort_transaction, producer.commit_transaction):
             producer.begin_transaction()
             producer.produce("events", b"v", b"k", 0)
+            producer.flush(60)  # an abort would forget what has not been sent
             producer.send_offsets_to_transaction(
                 [TopicPartition("events", 0, 7)], consumers[0].consumer_group_metadata(), 60
             )

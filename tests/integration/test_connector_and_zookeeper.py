@@ -92,7 +92,7 @@ def test_what_was_handed_out_is_committed_at_shutdown_by_a_zookeeper_that_comes_
         read(stream_of(connector, "t"), 20)
         server.kill()
         lease = connector._consumer.member.lease
-        lease.renew(lease._deadline.session_id, 0, 0)  # it has ended, as it would have after a while
+        lease.renew(lease._deadline[0], 0, 0)  # it has ended, as it would have after a while
         shutdown = threading.Thread(target=connector.shutdown)
         shutdown.start()
         server.start()
