@@ -42,10 +42,11 @@ test-all: $(VENV)/.installed-dev $(ARCHIVES) peers-if-possible ## All tests, hal
 
 # In an environment of their own, made quickly and a sixth as large.
 LIGHT := .venv-unit
-UNIT := tests/unit/platform tests/unit/broker tests/unit/support
+UNIT := tests/unit/platform tests/unit/broker tests/unit/support tests/unit/test_house_rules.py
 
-unit: ## Unit tests of platform and broker, a minute and without Spark and Dagster; ARGS="tests/unit/broker/net" for some
+unit: ## Ruff, and unit tests of platform and broker: a minute, without Spark and Dagster; ARGS="tests/unit/broker/net" for some
 	@$(MAKE) --no-print-directory VENV=$(LIGHT) $(LIGHT)/.installed-unit
+	$(LIGHT)/bin/ruff check --quiet
 	$(LIGHT)/bin/python -m pytest $(PROCESSES) $(if $(filter tests/%,$(ARGS)),,$(UNIT)) $(ARGS)
 
 # Dagster's packages of one release; pip then says that it is newer than pyproject.toml allows, where it is.
