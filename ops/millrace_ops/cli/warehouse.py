@@ -173,7 +173,7 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class TopicsToo:
-    """The options by which the brokers are asked for the topics of tables, too."""
+    """Holds the options that say how brokers are asked about the topics that the tables are loaded from."""
 
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT[,...]", help="Brokers, to ask the topics too.")

@@ -62,7 +62,7 @@ MAX_SHIFT = 63
 
 
 class Block:
-    """The Avro records of a binary array without nulls, which are read field by field, all records in step."""
+    """Reads the Avro records of a binary array without nulls: one field of all records, then the next field."""
 
     def __init__(self, values: pa.BinaryArray) -> None:
         bounds = offsets_of(values)

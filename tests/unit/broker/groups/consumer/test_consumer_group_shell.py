@@ -63,7 +63,7 @@ def test_replicas_that_take_too_long():
 
 
 def test_a_removal_that_takes_too_long_happens_nevertheless():
-    """The tombstones are in the log: a member that went on would have only the records that it writes from then on."""
+    """The log has tombstones for the member, so a coordinator that kept it would differ from one that reads the log."""
     broker = Broker()
     broker.heartbeat("m1", 0)
     broker.heartbeat("m2", 0)
