@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
@@ -59,6 +60,15 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
     new.change_suffix("")
     fs.fsync_dir(directory)
     return deleted
+
+
+def discard(fs: FileSystem, segment: LogSegment) -> None:
+    """Closes a segment that won't take another's place, and removes its files. Raises OSError."""
+    paths = segment.file_paths()
+    segment.release()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            fs.unlink(path)
 
 
 def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
