@@ -45,10 +45,14 @@ LOOK_S = 1.0  # between two looks whether a round is due, or the scrubber was tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubConfig:
-    """The limits `log.scrub.bytes.per.second`, 0 for no scrubbing, and `log.scrub.interval.ms`."""
+    """The settings `log.scrub.bytes.per.second`, 0 for no scrubbing, `log.scrub.interval.ms`, and the delay.
+
+    The scrubber leaves the broker alone for `log.scrub.initial.delay.ms` after its start.
+    """
 
     bytes_per_second: int
     interval_ms: int
+    initial_delay_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -81,8 +85,8 @@ class DirScrubber:
         self._pace = Pace(clock, stopping.wait, lambda: self.config.bytes_per_second)
 
     def run(self) -> None:
-        """Reads the checkpoint, and makes rounds until the scrubber stops."""
-        self.rounds = self._read()
+        """Makes rounds until the scrubber stops."""
+        self._stopping.wait(self.config.initial_delay_ms / 1000)
         while not self._stopping.is_set():
             try:
                 self.step()
@@ -91,7 +95,7 @@ class DirScrubber:
             except Exception as error:  # no failure ends the scrubber
                 logger.error("%s: %s", self._path, error, exc_info=is_unforeseen(error))  # noqa: TRY400
             self._stopping.wait(LOOK_S)
-        self._write()
+        self.save()
 
     def step(self) -> None:
         """Goes over what is left of the current round, or of one that is due now. Raises CompactionStoppedError."""
@@ -107,11 +111,7 @@ class DirScrubber:
             self._check_log(topic_partition)
         self.rounds = self.rounds.ended(self._clock.now_ms())
         self.counts.rounds += 1
-        self._write()
-        if self.rounds.last is not None and self.rounds.last.findings:
-            logger.warning(
-                "%s: a round of the scrubber has %d findings", self._data_dir.path, self.rounds.last.findings
-            )
+        self.save()
 
     @property
     def progress(self) -> ScrubProgress:
@@ -153,7 +153,7 @@ class DirScrubber:
             self.counts.segments += 1
             self.counts.findings += findings
             if self._clock.monotonic_ms() - self._written_ms >= CHECKPOINT_MS:
-                self._write()
+                self.save()
 
     def _check(self, log: Log, segment: LogSegment) -> tuple[int, int]:
         """Returns how much was found in a segment, and whether something is left, as 1 or 0."""
@@ -178,14 +178,15 @@ class DirScrubber:
             logger.error("%s can't be checked, and is tried again: %s", key, error, exc_info=is_unforeseen(error))
         return 1
 
-    def _read(self) -> Rounds:
+    def load(self) -> None:
+        """Reads from the checkpoint where the last run of the broker was; without one a round begins anew."""
         try:
-            return Rounds.of_lines(read_lines(self._fs, self._path))
+            self.rounds = Rounds.of_lines(read_lines(self._fs, self._path))
         except (OSError, ValueError, CorruptRecordError) as error:
             logger.warning("%s: %s; the scrubber begins anew", self._path, error)
-            return Rounds()
 
-    def _write(self) -> None:
+    def save(self) -> None:
+        """Writes the checkpoint, unless the disk fails."""
         self._written_ms = self._clock.monotonic_ms()
         if self._data_dir.is_online and self._data_dir.is_held:
             try:
@@ -208,8 +209,9 @@ class Scrubber:
         self._scrubbers = [DirScrubber(fs, clock, logs, one, self._stopping, config) for one in logs.dirs.all]
 
     def start(self) -> None:
-        """Begins to scrub, on a thread for each data directory."""
+        """Reads the checkpoints, and begins to scrub, on a thread for each data directory."""
         for number, scrubber in enumerate(self._scrubbers):
+            scrubber.load()
             thread = ThreadPoolExecutor(1, thread_name_prefix=f"scrub-{number}")
             thread.submit(scrubber.run)
             self._threads.append(thread)
