@@ -190,9 +190,10 @@ class AdminEndpoint:
         reports = await work
         partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
         seconds = round(self._clock.monotonic_s() - started_s, 6)
-        return web.json_response(
-            {"action": action, "dry_run": wanted.dry_run, "seconds": seconds, "partitions": partitions}
-        )
+        body = {"action": action, "dry_run": wanted.dry_run, "seconds": seconds, "partitions": partitions}
+        if action == "verify" and self._maintenance is not None:
+            body["scrub"] = await asyncio.to_thread(_scrubbed, self._maintenance)
+        return web.json_response(body)
 
     async def _describe_strays(self, request: web.Request) -> web.Response:
         return _response(STARTING if self._strays is None else await self._strays.describe(request.query))
