@@ -439,10 +439,7 @@ class Log:
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
     def set_damage_aside(self, offset: int) -> None:
-        """Lets reads pass over the first damaged batch from an offset on. Raises CorruptRecordError without one.
-
-        Raises StorageError.
-        """
+        """Lets reads pass over the first damaged batch from an offset on. Raises CorruptRecordError, StorageError."""
         self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
