@@ -3,6 +3,7 @@
 - A leader epoch of a partition has one leader.
 - The high watermark of a leader does not go back in its epoch.
 - Batches below the high watermark of a leader lie at the same offsets on all later leaders: readers may have them.
+  They are what clients have sent, and markers of transactions.
 - A batch that was acknowledged with acks=all is on two replicas at that time. Readers get it, and no other one, at its
   offset, and it is there at the end.
 - In the end all replicas have the same log, and all are in sync.
@@ -15,23 +16,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import Log, TopicPartition
+from millrace_support.simulation.workloads.history import AFTER_CRC, History
 
 MIN_INSYNC_REPLICAS = 2
 READ_BYTES = 1 << 20
-AFTER_CRC = 21  # where the part of a batch begins that a leader does not change: attributes and all that follows
 
 
 class Judge:
     """Looks at brokers while they run, and at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.anomalies: list[str] = []
         self.acknowledged: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
-        self._committed: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._written: dict[TopicPartition, set[bytes]] = defaultdict(set)
+        self.histories = {
+            key: History(key, self.anomaly, None if key.topic in INTERNAL_TOPICS else self._written[key])
+            for key in partitions
+        }
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._high_watermarks: dict[tuple[TopicPartition, int, int, int], int] = {}
 
@@ -39,6 +45,10 @@ class Judge:
         """Notes a violation once."""
         if text not in self.anomalies:
             self.anomalies.append(text)
+
+    def writes(self, key: TopicPartition, batch: bytes) -> None:
+        """Notes that a client sends a batch."""
+        self._written[key].add(batch[AFTER_CRC:])
 
     def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Iterable[Log | None]) -> None:
         """Notes an answer to a write with acks=all; as many replicas as min.insync.replicas asks for must have it.
@@ -51,7 +61,7 @@ class Judge:
             self.anomaly(f"{key}: offset {offset} is acknowledged, and {holders} replicas have it")
         if self.acknowledged[key].setdefault(offset, payload) != payload:
             self.anomaly(f"{key}: offset {offset} is acknowledged twice, for different records")
-        committed = self._committed[key].get(offset)
+        committed = self.histories[key].batches.get(offset)
         if committed is not None and committed[AFTER_CRC:] != payload:
             self.anomaly(f"{key}: offset {offset} is acknowledged, but readers have other records there")
 
@@ -71,10 +81,8 @@ class Judge:
         self._high_watermarks[key, broker_id, start, epoch] = high_watermark
 
     def _read(self, key: TopicPartition, broker_id: int, log: Log, begin: int, end: int) -> None:
-        committed = self._committed[key]
         for offset, batch in batches(log, begin, end):
-            if committed.setdefault(offset, batch) != batch:
-                self.anomaly(f"{key}: readers get other records at offset {offset} from broker {broker_id}")
+            self.histories[key].sees(offset, batch, f"broker {broker_id}")
 
     def compare(self, key: TopicPartition, replicas: dict[int, Log]) -> None:
         """Compares the logs of a partition once everything is in sync again."""
@@ -90,7 +98,7 @@ class Judge:
         for offset, payload in self.acknowledged[key].items():
             if first.get(offset, b"")[AFTER_CRC:] != payload:
                 self.anomaly(f"{key}: what was acknowledged at offset {offset} is lost")
-        for offset, batch in self._committed[key].items():
+        for offset, batch in self.histories[key].batches.items():
             if first.get(offset) != batch:
                 self.anomaly(f"{key}: what readers had at offset {offset} is lost")
 
