@@ -4,8 +4,8 @@
 - The high watermark of a leader does not go back in its epoch.
 - Batches below the high watermark of a leader lie at the same offsets on all later leaders: readers may have them.
   They are what clients have sent, and markers of transactions.
-- A batch that was acknowledged with acks=all is on two replicas at that time. Readers get it, and no other one, at its
-  offset, and it is there at the end.
+- A batch that was acknowledged with acks=all is on as many replicas as min.insync.replicas asks for at that time.
+  Readers get it, and no other one, at its offset, and it is there at the end.
 - In the end all replicas have the same log, and all are in sync.
 
 Logs are compared batch by batch, as bytes.
@@ -14,24 +14,25 @@ Logs are compared batch by batch, as bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import Log, TopicPartition
+from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.workloads.history import AFTER_CRC, History
 
-MIN_INSYNC_REPLICAS = 2
 READ_BYTES = 1 << 20
 
 
 class Judge:
     """Looks at brokers while they run, and at the end."""
 
-    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, partitions: Iterable[TopicPartition], settings: Settings) -> None:
         self.anomalies: list[str] = []
+        self._settings = settings
         self.acknowledged: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._written: dict[TopicPartition, set[bytes]] = defaultdict(set)
         self.histories = {
@@ -50,14 +51,14 @@ class Judge:
         """Notes that a client sends a batch."""
         self._written[key].add(batch[AFTER_CRC:])
 
-    def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Iterable[Log | None]) -> None:
+    def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Sequence[Log | None]) -> None:
         """Notes an answer to a write with acks=all; as many replicas as min.insync.replicas asks for must have it.
 
         A replica whose log is closed is None, and may have it.
         """
         payload = batch[AFTER_CRC:]
         holders = sum(log is None or _payload_at(log, offset) == payload for log in replicas)
-        if holders < MIN_INSYNC_REPLICAS:
+        if holders < self._settings.least_holders(len(replicas)):
             self.anomaly(f"{key}: offset {offset} is acknowledged, and {holders} replicas have it")
         if self.acknowledged[key].setdefault(offset, payload) != payload:
             self.anomaly(f"{key}: offset {offset} is acknowledged twice, for different records")

@@ -57,12 +57,11 @@ from millrace_support.simulation.group_members import session_timeout_ms
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_controller import SimulatedController
 from millrace_support.simulation.simulated_coordinator import new_coordinator
+from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 
 CLUSTER_ID = "simulation-cluster-id0"
 DATA_DIR = "/data"
-LAG_TIME_MAX_MS = 8_000
-SESSION_TIMEOUT_S = 6.0
 FETCH = FetchSettings(wait_max_ms=3_000, max_bytes=1, backoff_ms=1_000, socket_timeout_ms=4_000)  # batch by batch
 LONGEST_NEWS_S = 0.2
 SYNC_S, LONGEST_SYNCS_S = 0.001, (0.001, 0.01, 0.05)  # of a disk, and whatever waits for it
@@ -78,7 +77,7 @@ class World(NamedTuple):
     chance: Random
     network: Network
     zookeeper: ModelZooKeeper
-    log_defaults: Mapping[str, str]
+    settings: Settings
     brokers: dict[int, SimulatedBroker]
     look_at: Callable[[SimulatedBroker], None]
     anomaly: Callable[[str], None]
@@ -107,7 +106,7 @@ class SimulatedBroker:
         world = self.world
         self.is_running, self.is_closed, self.epoch = True, False, -1
         self.starts += 1
-        self.logs = LogManager(self.fs, world.clock, [DATA_DIR], world.log_defaults, CLUSTER_ID, self.id)
+        self.logs = LogManager(self.fs, world.clock, [DATA_DIR], world.settings.log_properties(), CLUSTER_ID, self.id)
         self.logs.start()
         self._wire()
         self.spawn(self._register())
@@ -117,7 +116,7 @@ class SimulatedBroker:
         """Ends the process; with `power_cut` also the machine, and with `wipe` the disk. The session ends later."""
         self._end_process()
         self.session.disconnect()
-        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire, self.session)
+        self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire, self.session)
         if wipe:
             self.fs = CrashFileSystem()
         else:
@@ -156,7 +155,9 @@ class SimulatedBroker:
         self.is_paused = True
         self.world.network.pause(self.id)
         self.controller.pause()
-        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire_if_paused, self.session, self.starts)
+        self.world.loop.call_later(
+            self.world.settings.session_timeout_s, self._expire_if_paused, self.session, self.starts
+        )
 
     def resume(self) -> None:
         """Wakes the process, which finds out a moment later that its session has ended."""
@@ -168,7 +169,7 @@ class SimulatedBroker:
     def lose_zookeeper(self) -> None:
         """Cuts the broker off from ZooKeeper, which ends the session in time."""
         self.session.disconnect()
-        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire_if_lost, self.session)
+        self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire_if_lost, self.session)
 
     def reconnect(self, session: ModelSession) -> None:
         """Lets the process find ZooKeeper again."""
@@ -195,7 +196,7 @@ class SimulatedBroker:
         self.replicas = ReplicaManager(
             self.logs,
             Purgatory(self._timers()),
-            IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes.propose),
+            IsrTables(self.id, world.clock, world.settings.lag_time_max_ms, self._isr_changes.propose),
         )
         longest_s = world.chance.choice(LONGEST_SYNCS_S)
         for data_dir in self.logs.dirs.all:
@@ -340,7 +341,7 @@ class SimulatedBroker:
             elapsed_s += CHECKPOINT_S
             with suppress(StorageError):  # the disk is full
                 self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
-            if elapsed_s >= LAG_TIME_MAX_MS / 2000:
+            if elapsed_s >= self.world.settings.lag_time_max_ms / 2000:
                 elapsed_s = 0.0
                 self.replicas.check_in_sync_replicas()
                 self._ask_for_refused_roles()

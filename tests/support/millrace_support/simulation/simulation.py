@@ -1,10 +1,9 @@
 """A cluster of five brokers under random faults: `play(seed)` returns its history and what was wrong.
 
-Two partitions of three replicas each, min.insync.replicas=2, elections only of replicas in sync. Producers write with
-acks=all and acks=1, without retries and with distinct values. For a while brokers are killed, sleep, lose ZooKeeper,
-each other, their disks' contents or their power, or are taken for ended though they live; then everything heals, and
-the cluster has to come back into sync. Meanwhile members of groups commit offsets, leave and die; in the end their
-groups have to settle.
+Each seed draws its own settings and its own mix of faults (`swarm/`), and which clients it has (`workloads/`). Only
+replicas in sync are elected. Producers write with acks=all and acks=1, without retries and with distinct values. For a
+while there are faults (`faults/`); then everything heals, and the cluster has to come back into sync. Meanwhile members
+of groups commit offsets, leave and die; in the end their groups have to settle.
 
 The power goes only where every write is flushed: with an unflushed log, the last replica in sync may lose what it had
 acknowledged, which ZooKeeper mode can't prevent (KIP-966). For the same reason a disk is wiped only while all else is
@@ -32,7 +31,8 @@ from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
-from millrace_support.simulation.faults import Faults
+from millrace_support.simulation.faults.breaker import Breaker
+from millrace_support.simulation.faults.playing import FAULTS, play_faults
 from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.light_processes import light_processes
@@ -40,6 +40,8 @@ from millrace_support.simulation.message_bytes import checked_bytes
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
+from millrace_support.simulation.swarm.mix import Mix
+from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
@@ -51,11 +53,7 @@ FIRST_MEMBER, MEMBERS = 200, 3
 FAULTS_S = 20.0
 WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 60.0
-SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
-LOG = {
-    "min.insync.replicas": "2", "log.segment.bytes": "2000", "log.index.interval.bytes": "500",
-    "log.retention.ms": "-1",
-}  # fmt: skip
+BROKERS = range(1, 6)
 
 
 class Outcome(NamedTuple):
@@ -75,24 +73,24 @@ class Simulation:
         self.loop = VirtualTimeLoop(self.chance)
         self.clock = VirtualClock(self.loop)
         self.workloads = Workloads.drawn(self.chance)
-        self.topics = topics_of(self.workloads)
+        self.settings = Settings.drawn(self.chance)
+        self.mix = Mix.drawn(self.chance, FAULTS)
+        self.topics = self.settings.placed(topics_of(self.workloads), BROKERS, self.chance)
         self.replicas = {
             TopicPartition(topic, index): replicas
             for topic, assignment in self.topics.items()
             for index, replicas in enumerate(assignment.replicas)
         }
-        self.judge = Judge(self.replicas)
+        self.judge = Judge(self.replicas, self.settings)
         self.history: list[str] = []
         self.zookeeper = ModelZooKeeper()
-        self.network = Network(self.loop, self.chance, slowest_s=self.chance.choice(SLOWEST_S))
-        self.is_flushing = self.chance.random() < 0.5
+        self.network = Network(self.loop, self.chance, slowest_s=self.settings.slowest_s)
         brokers: dict[int, SimulatedBroker] = {}
-        log_defaults = LOG | ({"log.flush.interval.messages": "1"} if self.is_flushing else {})
         self.world = World(
-            self.loop, self.clock, self.chance, self.network, self.zookeeper, log_defaults, brokers,
+            self.loop, self.clock, self.chance, self.network, self.zookeeper, self.settings, brokers,
             self._look_at, self.judge.anomaly,
         )  # fmt: skip
-        for broker in range(1, 6):
+        for broker in BROKERS:
             brokers[broker] = SimulatedBroker(self.world, broker)
         self.brokers = brokers
         self.groups = self._new_groups()
@@ -117,11 +115,12 @@ class Simulation:
         for broker in self.brokers.values():
             broker.start()
         await asyncio.sleep(2)
-        self.note(f"workloads: {self.workloads}")
+        for text in (f"workloads: {self.workloads}", self.settings, self.mix):
+            self.note(f"{text}")
         self.clients.begin()
         for group in self.groups:
             group.begin()
-        await Faults(self, tuple(self.replicas)).play(FAULTS_S)
+        await play_faults(Breaker(self, self.mix.longest_s), self.mix, FAULTS_S)
         self.note("all heals")
         await self._heal()
         self._is_over = True
