@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from millrace_broker.replication import broker_link
 from millrace_broker.storage.manager import opening
+from millrace_broker.storage.throttle import Throttle
 
 SMALL_BUFFER_BYTES = 8 << 10
 
@@ -47,12 +48,13 @@ def _without_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def light_processes() -> Iterator[None]:
-    """Opens and closes logs without threads, and gives links between brokers small buffers, which grow.
+    """Opens and closes logs without threads, compacts without breaks, and gives links small buffers, which grow.
 
     Garbage lies until the end.
     """
     with ExitStack() as patches:
         patches.enter_context(patch.object(opening, "ThreadPoolExecutor", InlineExecutor))
         patches.enter_context(patch.object(broker_link, "SCRATCH_BYTES", SMALL_BUFFER_BYTES))
+        patches.enter_context(patch.object(Throttle, "_pause", lambda *_: None))
         patches.enter_context(_without_garbage_collection())
         yield

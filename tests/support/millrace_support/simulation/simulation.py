@@ -45,7 +45,7 @@ from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
-from millrace_support.simulation.workloads.drawn import TOPIC, TOPIC_ID, Workloads, topics_of
+from millrace_support.simulation.workloads.drawn import TOPIC, TOPIC_ID, Workloads, configs_of, topics_of
 
 COMMITTED_TO = TopicPartition(OFFSETS_TOPIC, 0)
 KINDS: tuple[tuple[Kind, ...], ...] = ((ClassicMember,), (ConsumerMember,), (ClassicMember, ConsumerMember))
@@ -81,14 +81,14 @@ class Simulation:
             for topic, assignment in self.topics.items()
             for index, replicas in enumerate(assignment.replicas)
         }
-        self.judge = Judge(self.replicas, self.settings)
+        self.judge = Judge(self.replicas, self.clock, self.workloads, self.settings)
         self.history: list[str] = []
         self.zookeeper = ModelZooKeeper()
         self.network = Network(self.loop, self.chance, slowest_s=self.settings.slowest_s)
         brokers: dict[int, SimulatedBroker] = {}
         self.world = World(
-            self.loop, self.clock, self.chance, self.network, self.zookeeper, self.settings, brokers,
-            self._look_at, self.judge.anomaly,
+            self.loop, self.clock, self.chance, self.network, self.zookeeper, self.settings,
+            configs_of(self.workloads), brokers, self._look_at, self.judge.anomaly,
         )  # fmt: skip
         for broker in BROKERS:
             brokers[broker] = SimulatedBroker(self.world, broker)
@@ -129,7 +129,8 @@ class Simulation:
             return
         for group in self.groups:
             group.end()
-        if await self._is_in_sync() and await self._is_read():
+        if await self._is_at_rest():
+            self.clients.check_all()
             for key, replicas in self.replicas.items():
                 self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
 
@@ -167,6 +168,8 @@ class Simulation:
     def _look_at(self, broker: SimulatedBroker) -> None:
         for key, partition in broker.replicas.partitions.items():
             self.judge.look_at_leader(broker.id, broker.starts, key, partition)
+        for key, log in broker.logs.logs().items():
+            self.judge.look_at_log(broker.id, broker.starts, key, log)
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
         if "exception" in context:  # a pending task of a dead process has none
@@ -210,22 +213,13 @@ class Simulation:
     def _are_settled(self) -> bool:
         return all(group.is_settled for group in self.groups)
 
-    async def _is_in_sync(self) -> bool:
-        """Waits until all replicas are in sync."""
+    async def _is_at_rest(self) -> bool:
+        """Waits until all replicas are in sync, no transaction is open, and readers have read everything."""
         return await self._is_over_in_time(
             "in sync again",
-            lambda: all(map(self._is_whole, self.replicas)),
-            lambda: [*map(self.state_of, self.replicas)],
+            lambda: all(map(self._is_whole, self.replicas)) and self.clients.have_read_all(),
+            lambda: [*map(self.state_of, self.replicas), *map(str, self.clients.readers)],
         )
-
-    async def _is_read(self) -> bool:
-        """Waits until the readers have read everything, and looks at what they have read."""
-        is_read = await self._is_over_in_time(
-            "read to the end", self.clients.have_read_all, lambda: ", ".join(map(str, self.clients.readers))
-        )
-        if is_read:
-            self.clients.check_all()
-        return is_read
 
     def _is_whole(self, key: TopicPartition) -> bool:
         state = self.state_of(key)
@@ -234,7 +228,7 @@ class Simulation:
         leader = self.brokers[state.leader].replicas.partitions.get(key)
         logs = [self.brokers[one].logs.logs().get(key) for one in self.replicas[key]]
         ends = {-1 if log is None else log.log_end_offset for log in logs}
-        return leader is not None and ends == {leader.high_watermark}
+        return leader is not None and ends == {leader.high_watermark} == {leader.last_stable_offset}
 
 
 async def _end_tasks() -> None:

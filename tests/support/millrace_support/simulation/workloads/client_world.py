@@ -16,6 +16,8 @@ from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLo
 if TYPE_CHECKING:
     from millrace_support.simulation.simulated_broker import SimulatedBroker
 
+KEYS = 8
+
 
 class ClientWorld(NamedTuple):
     """The network and time of a simulation, and its judge.
@@ -47,3 +49,7 @@ class ClientWorld(NamedTuple):
         """Returns who leads a partition and in which epoch, as ZooKeeper has it; None without a leader."""
         state = self.state_of(key)
         return None if state is None or state.leader < 0 else (state.leader, state.leader_epoch)
+
+    def new_key(self) -> bytes:
+        """Returns a record's key, one of a few."""
+        return b"key %d" % self.chance.randrange(KEYS)

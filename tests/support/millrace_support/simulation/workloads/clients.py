@@ -7,13 +7,18 @@ from collections.abc import Coroutine
 from typing import Any
 
 from millrace.client.fetched import IsolationLevel
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_support.simulation.workloads.client_world import ClientWorld
-from millrace_support.simulation.workloads.drawn import TOPIC, Workloads
-from millrace_support.simulation.workloads.producers import Producer
+from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC, LIMITED_TOPIC, TOPIC, Workloads
+from millrace_support.simulation.workloads.producers import Producer, keyed_record, timed_record
 from millrace_support.simulation.workloads.readers import Reader
+from millrace_support.simulation.workloads.record_deleters import RecordDeleter
+from millrace_support.simulation.workloads.transaction_judge import TransactionJudge
+from millrace_support.simulation.workloads.transactional_producers import TransactionalProducer
 
-FIRST_PRODUCER, FIRST_READER = 100, 300
+FIRST_PRODUCER, LIMITED_PRODUCER, COMPACTED_PRODUCER, DELETER, FIRST_READER = 100, 110, 111, 112, 300
 PRODUCERS = 2
+TRANSACTORS = ((400, "one"), (401, "one"), (402, "other"), (403, "other"))  # machines and their transactional ids
 
 
 class Clients:
@@ -21,12 +26,25 @@ class Clients:
 
     def __init__(self, world: ClientWorld, workloads: Workloads) -> None:
         self._world = world
-        plain = [key for key in world.replicas if key.topic == TOPIC]
+        plain, limited, compacted = (
+            [key for key in world.replicas if key.topic == topic] for topic in (TOPIC, LIMITED_TOPIC, COMPACTED_TOPIC)
+        )
         self._producers = [Producer(world, FIRST_PRODUCER + number, plain) for number in range(PRODUCERS)]
-        read = plain if workloads.reads else []
+        if limited:
+            self._producers.append(Producer(world, LIMITED_PRODUCER, limited, timed_record(world)))
+        if compacted:
+            self._producers.append(Producer(world, COMPACTED_PRODUCER, compacted, keyed_record(world)))
+        self._deleters = [RecordDeleter(world, DELETER, judge) for judge in world.judge.retention.values()]
+        read = [*plain, *limited, *compacted] if workloads.reads else []
         self.readers = [
             Reader(world, FIRST_READER + number, key, isolation)
             for number, (key, isolation) in enumerate((key, isolation) for key in read for isolation in IsolationLevel)
+        ]
+        self._transactions = TransactionJudge(world.judge.anomaly)
+        self._transactors = [
+            TransactionalProducer(world, machine, transactional_id, [*plain, *compacted], self._transactions)
+            for machine, transactional_id in TRANSACTORS
+            if workloads.transactions
         ]
         self._writing: list[asyncio.Task[None]] = []
 
@@ -37,7 +55,12 @@ class Clients:
 
     def begin(self) -> None:
         """Lets all clients live."""
-        self._writing = [self._begun(one.live()) for one in self._producers]
+        writing: tuple[Producer | TransactionalProducer | RecordDeleter, ...] = (
+            *self._producers,
+            *self._transactors,
+            *self._deleters,
+        )
+        self._writing = [self._begun(one.live()) for one in writing]
         for reader in self.readers:
             self._begun(reader.live())
 
@@ -53,6 +76,8 @@ class Clients:
     async def end(self) -> None:
         """Waits until nothing is written any more."""
         await asyncio.gather(*self._writing, return_exceptions=True)
+        for one in self._transactors:
+            await one.ask_for_offset()
 
     def have_read_all(self) -> bool:
         """Returns whether the readers are at the ends of their partitions."""
@@ -67,3 +92,5 @@ class Clients:
         """Looks at what was read."""
         for reader in self.readers:
             reader.check_all()
+        histories = [one for key, one in self._world.judge.histories.items() if key.topic not in INTERNAL_TOPICS]
+        self._transactions.end(histories)

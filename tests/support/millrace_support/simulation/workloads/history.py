@@ -7,7 +7,7 @@ sent, or a marker. The outcome of a transaction in the partition is that of the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from millrace.records.batch import BatchHeader, read_header
 from millrace.records.control import ControlType, decode_marker
@@ -67,5 +67,18 @@ class History:
     def _end_transaction(self, header: BatchHeader, batch: bytes) -> None:
         marker = decode_marker(header, memoryview(batch))
         if marker is not None:
-            is_commit = marker.control_type is ControlType.COMMIT
-            self.outcomes.update(dict.fromkeys(self._open.pop(header.producer_id, ()), is_commit))
+            offsets = self._open.pop(header.producer_id, ())
+            self._decide(offsets, is_commit=marker.control_type is ControlType.COMMIT)
+
+    def _decide(self, offsets: Collection[int], *, is_commit: bool) -> None:
+        self.outcomes.update(dict.fromkeys(offsets, is_commit))
+
+    def misses(self, begin: int, end: int, where: str) -> None:
+        """Takes note that there is nothing from `begin` on and before `end` there."""
+        self._anomaly(f"{self.key}: offsets {begin} to {end} are missing at {where}")
+
+    def check_log(self, found: Mapping[int, bytes], end: int, where: str) -> None:
+        """Looks at the batches of a whole log that ends at `end`, by their base offsets."""
+        for offset, batch in self.batches.items():
+            if offset >= min(found, default=end) and found.get(offset) != batch:
+                self._anomaly(f"{self.key}: what readers had at offset {offset} is lost at {where}")

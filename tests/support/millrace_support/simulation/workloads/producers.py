@@ -16,12 +16,28 @@ from millrace_support.simulation.workloads.client_world import ClientWorld
 
 PRODUCE_VERSION = 8
 PRODUCE_TIMEOUT_S, PRODUCE_WAIT_MS = 4.0, 3000
+TOMBSTONES = 0.2
 PAUSES_S = (0.05, 0.5, 1.5)
 
 
 def plain_record(value: int) -> NewRecord:
     """Returns a record without a key and a time."""
     return NewRecord(b"%d" % value)
+
+
+def timed_record(world: ClientWorld) -> Callable[[int], NewRecord]:
+    """Returns a maker of records that have a time, and some bytes, so that a log grows out of its limits."""
+    return lambda value: NewRecord(b"%d" % value + bytes(50), timestamp_ms=world.clock.now_ms())
+
+
+def keyed_record(world: ClientWorld) -> Callable[[int], NewRecord]:
+    """Returns a maker of records with keys, of which some are tombstones."""
+
+    def new_record(value: int) -> NewRecord:
+        text = None if world.chance.random() < TOMBSTONES else b"%d of %d" % (next(world.numbers), value)
+        return NewRecord(text, world.new_key(), world.clock.now_ms())
+
+    return new_record
 
 
 class Producer:

@@ -1,9 +1,9 @@
 """A reader of a simulation: it reads one partition from its begin to its end, from leaders and from followers.
 
-It checks on its way that what it gets are whole batches without a gap, the same that others got (`History`). A follower
-may lag behind, and a former leader not know it: then it reads nothing, and asks another broker the next time. In the
-end it must have read all that is in the partition, each record once and in order; one that reads committed records only
-gets none of a transaction that was aborted, or is open.
+It checks on its way that what it gets are whole batches without a gap, the same that others got (`History`); only what
+retention or compaction has taken may be missing. A follower may lag behind, and a former leader not know it: then it
+reads nothing, and asks another broker the next time. In the end it must have read all that is in the partition, each
+record once and in order; one that reads committed records only gets none of a transaction that was aborted, or is open.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel, fetched_data
-from millrace.errors import BrokerError, MillraceError, RecordError
-from millrace.records.record import Record
+from millrace.errors import MillraceError, OffsetOutOfRangeError, RecordError
+from millrace.records.record import Record, read_records
 from millrace.wire.messages import FETCH
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
 from millrace_support.simulation.workloads.client_world import ClientWorld
+from millrace_support.simulation.workloads.record_deleters import earliest_offset
 
 if TYPE_CHECKING:
     from millrace.wire.messages.fetch import FetchRequestFields
@@ -45,6 +46,7 @@ class Reader:
         self._links = ClientLinks(world.network, machine, TIMEOUT_S, "reader")
         self._history = world.judge.histories[key]
         self._delivered: list[Record] = []
+        self._deleted: set[int] = set()
 
     async def live(self) -> None:
         """Reads for ever."""
@@ -65,8 +67,20 @@ class Reader:
         fetched = await link.request(FETCH, version, self._request(version), wait_s=WAIT_MS / 1000)
         (topic,) = fetched.responses
         (partition,) = topic.partitions
-        with suppress(BrokerError):
+        try:
             self._take(fetched_data(partition, self._name, asked), f"broker {broker}")
+        except OffsetOutOfRangeError:
+            await self._go_on_behind()
+
+    async def _go_on_behind(self) -> None:
+        """Goes on where the partition begins, if its next records are deleted; the broker may only lag behind."""
+        earliest = await earliest_offset(self._world, self._links, self.key)
+        if earliest is not None and earliest > self.position:
+            retention = self._world.judge.retention.get(self.key)
+            if retention is None or not retention.justifies(earliest):
+                self._history.misses(self.position, earliest, self._name)
+            self._deleted.update(range(self.position, earliest))
+            self.position = earliest
 
     def _request(self, version: int) -> FetchRequestFields:
         """Returns a request that a follower answers, too, as it tells the reader's rack."""
@@ -100,15 +114,18 @@ class Reader:
             self._world.judge.anomaly(f"{self._name} gets damage from {where}: {error}")
 
     def _take_batch(self, batch: FetchedBatch, where: str) -> None:
-        if batch.absent is not None:
-            self._world.judge.anomaly(f"{self._name} misses offsets {batch.absent} at {where}")
         self._history.sees(batch.header.base_offset, bytes(batch.data), where)
+        there = {one.offset for one in read_records(batch.data)}
+        for offset in set(range(self.position, batch.header.next_offset)) - there:
+            self._history.misses(offset, offset + 1, f"{where}, as {self._name} finds")
+            self._deleted.add(offset)
         self._delivered += (one for one in batch.records() if one.offset >= self.position)
         self.position = batch.header.next_offset
 
     def check_all(self) -> None:
         """Looks whether all was read, when nothing is written any more."""
-        wanted = list(self._history.visible(committed=self._isolation is IsolationLevel.READ_COMMITTED))
+        visible = self._history.visible(committed=self._isolation is IsolationLevel.READ_COMMITTED)
+        wanted = [one for one in visible if one.offset not in self._deleted]
         if self._delivered != wanted:
             more = [one.offset for one in self._delivered if one not in wanted]
             less = [one.offset for one in wanted if one not in self._delivered]
