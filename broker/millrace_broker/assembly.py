@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.clock import Clock
 from millrace.config import MAX_INT
+from millrace.leader_states import NO_LEADER
 from millrace.security.sasl.scram import Known
 from millrace.tracing import Tracing
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
@@ -31,18 +32,20 @@ from millrace_broker.groups.consumer.consumer_groups import ConsumerGroups
 from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.handlers.api import Api, InOrder, Services
 from millrace_broker.handlers.registry import APIS, check_guarded
-from millrace_broker.metrics import RequestMetrics
+from millrace_broker.metrics import MaintenanceCounts, RequestMetrics
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.quotas.measures import QuotaWindows
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.fetch_sessions import FetchSessions
+from millrace_broker.replication.healer import Healer
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables, Propose
 from millrace_broker.replication.log_dir_mover import LogDirMover
 from millrace_broker.replication.partition_roles import LeadershipListener, PartitionRoles, ReplicaFetchers
 from millrace_broker.replication.purgatory import Purgatory
+from millrace_broker.replication.range_fetch import Sources
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
@@ -151,6 +154,22 @@ def new_services(base: BrokerComponents) -> Services:
         take_update=None if isinstance(store, LocalStore) else store.update,
     )
     return services
+
+
+def new_healer(base: BrokerComponents, replicas: ReplicaManager, counts: MaintenanceCounts) -> Healer:
+    """Returns what heals the broker's damaged logs from other brokers' replicas."""
+
+    def sources(topic_partition: TopicPartition) -> Sources | None:
+        partition = base.metadata.partition(topic_partition)
+        if partition is None:
+            return None
+        ordered = dict.fromkeys((partition.leader, *partition.isr, *partition.replicas))
+        others = tuple(one for one in ordered if one not in {NO_LEADER, base.broker_id})
+        return Sources(others, partition.leader_epoch)
+
+    return Healer(
+        base.broker_id, base.logs, replicas, sources, base.metadata.address_of, base.connect, base.clock, counts
+    )
 
 
 def _workers(base: BrokerComponents) -> Executor:

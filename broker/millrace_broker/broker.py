@@ -32,7 +32,7 @@ from millrace_broker.admin.maintenance import LogMaintenance
 from millrace_broker.admin.service import AdminService, Served
 from millrace_broker.admin.stray_requests import StrayRequests
 from millrace_broker.admin.vitals import Vitals
-from millrace_broker.assembly import BrokerComponents, new_services
+from millrace_broker.assembly import BrokerComponents, new_healer, new_services
 from millrace_broker.cluster.config_manager import ConfigManager, check_stored_restrictions, layers_of
 from millrace_broker.cluster.local_store import LocalStore, raise_leader_epochs
 from millrace_broker.cluster.metadata_cache import MetadataCache
@@ -48,6 +48,7 @@ from millrace_broker.net.cycle_collector import CycleCollector
 from millrace_broker.net.server import Server
 from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.security_config import TokenConfig
+from millrace_broker.replication.healer import Healer
 from millrace_broker.security.acls.acl_authorizer import configured_authorizer
 from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 FAILED_DIRS_INTERVAL_MS = 1_000  # between two looks for data directories that have failed
 CERTIFICATE_INTERVAL_MS = 2_000  # between two looks for files of certificates that have changed
+HEAL_INTERVAL_MS = 1_000  # between two looks for damage to heal from other replicas
 REFUSED_ROLES_INTERVAL_MS = 10_000  # between two requests for roles that were refused for want of room
 ADMIN_WAITS_FOR_LOGS_S = 1.0  # where opening the logs takes longer, the admin endpoint is opened meanwhile
 
@@ -90,6 +92,7 @@ class Broker:
         self._logs: LogManager
         self._cleaner: LogCleaner
         self._maintenance: LogMaintenance
+        self._healer: Healer
         self._services: Services
         self._server: Server
         self._bound: dict[str, Address]
@@ -150,6 +153,7 @@ class Broker:
             report_dirs = partial(self._member.report_failed_dirs, self._logs.health)
             ask = self._member.ask_for_refused_roles
             chores.start([Chore(FAILED_DIRS_INTERVAL_MS, report_dirs), Chore(REFUSED_ROLES_INTERVAL_MS, ask)])
+            chores.start([Chore(HEAL_INTERVAL_MS, self._healer.heal_all)])
 
     async def is_live(self) -> bool:
         """Returns whether the broker is live, as `/healthz` reports it; a broker that is not has to be restarted."""
@@ -275,6 +279,7 @@ class Broker:
             self._logs, self._cleaner, services.replicas, self._clock, interval_ms, self._maintenance_counts
         )
         self._closing.push_async_callback(self._maintenance.checkpoint_high_watermarks)
+        self._healer = new_healer(base, services.replicas, self._maintenance_counts)
         self._closing.push_async_callback(services.log_dirs.close)
         self._closing.push_async_callback(services.roles.close)
         if not isinstance(self._store, LocalStore):

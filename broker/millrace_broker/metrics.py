@@ -118,6 +118,8 @@ class MaintenanceCounts:
     compaction_removed_bytes: int = 0
     compaction_failures: int = 0  # logs whose compaction failed
     retention_removed_bytes: int = 0
+    healed_ranges: int = 0  # damaged ranges that batches of other replicas have filled
+    healed_bytes: int = 0
 
 
 class ClockStep(NamedTuple):

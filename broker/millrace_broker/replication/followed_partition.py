@@ -65,10 +65,12 @@ class FollowedPartition(Replica):
     `failure` says why nothing is fetched any more in this leader epoch, None while it is fetched. `next_pause_ms` is
     the pause after the leader's next refusal. `is_in_sync` says whether the newest answer has brought the log to the
     leader's high watermark. `when_synced` is called when the log was synced or released by a worker, or its data
-    directory failed.
+    directory failed, and `when_cut` when others than its fetcher have cut it.
     """
 
-    __slots__ = ("failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_synced")
+    __slots__ = (
+        "failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_cut", "when_synced",
+    )  # fmt: skip
 
     def __init__(self, log: Log, topic_id: UUID, config: Mapping[str, str], *, leader: int, leader_epoch: int) -> None:
         super().__init__(log, topic_id, leader_epoch, config)
@@ -80,6 +82,7 @@ class FollowedPartition(Replica):
         self.is_in_sync = False
         self.lag = 0
         self.when_synced: Callable[[], None] = lambda: None  # no fetcher waits
+        self.when_cut = self.when_synced
 
     @property
     def topic_partition(self) -> TopicPartition:

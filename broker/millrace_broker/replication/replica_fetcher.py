@@ -164,6 +164,7 @@ class ReplicaFetcher:
         """Begins to fetch a partition, at once even if another fetcher had paused it."""
         followed.retry_at_s = 0.0
         followed.when_synced = partial(self._synced, followed)
+        followed.when_cut = partial(self._was_cut, followed)
         self._partitions[followed.key] = followed
         self._unsynced.discard(followed.key)
         self._asked.pop(followed.key, None)
@@ -176,6 +177,11 @@ class ReplicaFetcher:
             del self._partitions[followed.key]
             self._asked.pop(followed.key, None)
             self._unsynced.discard(followed.key)
+
+    def _was_cut(self, followed: FollowedPartition) -> None:
+        """Asks for a partition from where its log ends now."""
+        if self._follows(followed):
+            self.follow(followed)
 
     def _synced(self, followed: FollowedPartition) -> None:
         """Asks for a partition again after its log was synced or released; takes it offline if its disk has failed."""

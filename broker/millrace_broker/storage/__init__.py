@@ -40,6 +40,9 @@ from millrace_broker.storage.failures import AppendWaitsError as AppendWaitsErro
 from millrace_broker.storage.failures import DirHealth as DirHealth
 from millrace_broker.storage.filenames import TopicPartition as TopicPartition
 from millrace_broker.storage.filenames import by_topic as by_topic
+from millrace_broker.storage.log.healing import NewSegment as NewSegment
+from millrace_broker.storage.log.healing import SegmentHealing as SegmentHealing
+from millrace_broker.storage.log.healing import hole_at_end as hole_at_end
 from millrace_broker.storage.log.leader_append import AppendOutcome as AppendOutcome
 from millrace_broker.storage.log.log import Log as Log
 from millrace_broker.storage.log.log_reader import LogSlice as LogSlice
@@ -53,5 +56,7 @@ from millrace_broker.storage.reports import RetentionReport as RetentionReport
 from millrace_broker.storage.reports import SegmentReport as SegmentReport
 from millrace_broker.storage.reports import VerifiedSegment as VerifiedSegment
 from millrace_broker.storage.reports import VerifyReport as VerifyReport
+from millrace_broker.storage.segments.damage import DamagedRange as DamagedRange
 from millrace_broker.storage.segments.damage import DamagedRangeError as DamagedRangeError
 from millrace_broker.storage.segments.indexes import AbortedTransaction as AbortedTransaction
+from millrace_broker.storage.segments.segment import LogSegment as LogSegment

@@ -22,6 +22,7 @@
     <20-digit offset>.snapshot            producers as of a segment's base offset, or of a clean shutdown
     <any of these>.deleted                cut by retention or replaced by compaction, to be removed
     <any of these>.cleaned                being written by compaction
+    <any of these>.healed                 being written in the place of a damaged segment (`healing`)
     <any of these>.swap                   complete, about to take the place of what it was made of
   <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`moves`)
   <topic>-<partition>.<32 hex>-delete/    a deleted or moved partition, to be removed
@@ -57,6 +58,7 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
+HEALED_FILE_SUFFIX = ".healed"
 SWAP_FILE_SUFFIX = ".swap"
 DELETED_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"

@@ -97,6 +97,9 @@ class MachineCollector:
         text = "Bytes by which compaction has made logs smaller."
         yield counter("log_compaction_removed_bytes", text, counts.compaction_removed_bytes)
         yield counter("log_compaction_failures", "Compactions of a log that failed.", counts.compaction_failures)
+        text = "Damaged ranges of logs that batches of other replicas have filled."
+        yield counter("log_healed_ranges", text, counts.healed_ranges)
+        yield counter("log_healed_bytes", "Bytes of batches that have filled damaged ranges.", counts.healed_bytes)
         yield counter(
             "log_retention_removed_bytes", "Bytes that retention has deleted.", counts.retention_removed_bytes
         )

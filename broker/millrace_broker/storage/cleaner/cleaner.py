@@ -36,7 +36,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 
 from millrace.errors import CorruptRecordError, StorageError
 from millrace.fs import Buffer, FileSystem
@@ -55,6 +54,7 @@ from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import CLEANED_FILE_SUFFIX
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_swap import discard
 from millrace_broker.storage.throttle import Throttle
 
 READ_BYTES = 128 << 10
@@ -180,15 +180,6 @@ class SegmentRewriter:
             new.sync_batches()
             self._unsynced_bytes = 0
         throttle.take(len(data))
-
-
-def discard(fs: FileSystem, segment: LogSegment) -> None:
-    """Closes a compacted segment that won't be used, and removes its files."""
-    paths = segment.file_paths()
-    segment.release()
-    for path in paths:
-        with suppress(FileNotFoundError):
-            fs.unlink(path)
 
 
 def remove_stale(fs: FileSystem, directory: str) -> None:

@@ -48,7 +48,6 @@ from millrace_broker.storage.cleaner.choice import (
 from millrace_broker.storage.cleaner.cleaner import (
     CleanedTransactions,
     SegmentRewriter,
-    discard,
     fill_map,
     remove_stale,
 )
@@ -60,6 +59,7 @@ from millrace_broker.storage.reports import CompactionReport, SegmentReport
 from millrace_broker.storage.segments.indexes import TimeIndex
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
+from millrace_broker.storage.segments.segment_swap import discard
 from millrace_broker.storage.throttle import Throttle, short_turns
 
 logger = logging.getLogger(__name__)

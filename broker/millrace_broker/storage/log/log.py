@@ -16,6 +16,7 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 | `follower_append` | writes what was fetched from the leader as it is; by `truncation` cuts the end off, or all |
 | `log_reader` | finds and reads batches, times and aborted transactions |
 | `flushing` | syncs, and moves the recovery point |
+| `healing` | puts what other replicas have in the place of damaged ranges |
 | `producer_state_manager`, `leader_epochs` | know who has written |
 | `verification`, `loading` | check every byte, open the folder |
 
@@ -40,6 +41,7 @@ from millrace_broker.storage.failures import DirHealth, storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.follower_append import FollowerAppend
+from millrace_broker.storage.log.healing import LogHealing
 from millrace_broker.storage.log.leader_append import AppendOutcome, LeaderAppend
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_reader import LogReader, LogSlice
@@ -62,7 +64,7 @@ class Log:
 
     __slots__ = (
         "_clock", "_flushing", "_follower", "_fs", "_leader", "_noted", "_reader", "_segments", "_writer",
-        "config", "directory", "leader_epochs", "producers", "recovery", "topic_partition",
+        "config", "directory", "healing", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -137,6 +139,7 @@ class Log:
         self._follower = FollowerAppend(fs, segments, self._writer, self.producers, self.leader_epochs, self._flushing)
         self._follower.may_have_gaps = loaded.may_have_gaps
         self._reader = LogReader(fs, segments)
+        self.healing = LogHealing(fs, segments, self._writer, self.producers, loaded, self._follower)
 
     @property
     def log_start_offset(self) -> int:

@@ -2,7 +2,8 @@
 
     begin           adds a new active segment at the end
     drop_first      takes the oldest one out; `rename_dropped` renames its files to `.deleted`, on another thread
-    replace         puts a compacted segment in the place of neighbours, whose files are renamed to `.deleted`
+    replace         puts a compacted or healed segment in the place of others, whose files are renamed to `.deleted`
+    insert_behind   puts a new segment into a hole, where files of segments were lost (`healing`)
     restart         goes on behind what a truncation has left
 
 Renamed files are removed by `remove_deleted` once `file.delete.delay.ms` is over; a start removes them at once. A crash
@@ -57,6 +58,7 @@ from millrace_broker.storage.failures import (
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.segments.damage import DamagedRange
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.segments.segment_swap import swap_in
@@ -260,7 +262,7 @@ class LogSegments:
                 del self._dropped[0]
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment, truncations: int, delay_ms: int) -> bool:
-        """Puts a compacted segment in place of the old ones that it was made of; returns whether it did.
+        """Puts a new segment in place of the old ones that it was made of; returns whether it did.
 
         It does nothing where an old segment is gone, the log takes no writes, or it was truncated meanwhile
         (`truncations`): values may have been cut off for which older ones were dropped. A StorageError takes the data
@@ -275,13 +277,33 @@ class LogSegments:
             try:
                 deleted = swap_in(self._fs, self.directory, old, new)
             except OSError as error:
-                self.health.fail(f"a compacted segment could not be put in place: {error}")
+                self.health.fail(f"a new segment could not be put in place: {error}")
                 raise storage_error(self.directory, error) from error
             with self._now_lock:
                 self.now = self.now.with_replaced(old, new)
             due_ms = self._clock.monotonic_ms() + delay_ms
             self._deleted.extend((due_ms, path) for path in deleted)
             self._replaced.extend(old)
+        return True
+
+    def insert_behind(self, before: LogSegment, new: LogSegment, hole: DamagedRange, truncations: int) -> bool:
+        """Puts a new segment behind `before`, into the hole at its end, under its final names; returns whether it did.
+
+        It does nothing where `before` is gone, or the log takes no writes or was truncated. A crash leaves the segment
+        or the hole. A StorageError takes the data folder offline.
+        """
+        with self.names_lock:
+            if self.is_closed or self.health.reason is not None or self.truncations != truncations:
+                return False
+            if not self.now.holds([before]):
+                return False
+            with self.health.guard(new.path):
+                new.change_suffix("")
+                self._fs.fsync_dir(self.directory)
+            with self._now_lock:
+                before.damage = tuple(one for one in before.damage if one is not hole)
+                before.next_offset = hole.start_offset
+                self.now = self.now.with_replaced([before], before, new)
         return True
 
     def release_replaced(self) -> None:

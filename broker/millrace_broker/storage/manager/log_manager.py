@@ -145,6 +145,10 @@ class LogManager:
             for folder, logs in self.by_data_dir().items()
         }
 
+    def damaged(self) -> dict[TopicPartition, Log]:
+        """Returns the logs with damage above their log start offset, and those whose healing is not complete."""
+        return {key: log for key, log in self._table.logs.items() if log.healing.is_due}
+
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """Returns the log of a partition, None where there is none."""
         return self._table.logs.get(topic_partition)

@@ -361,6 +361,25 @@ class ProducerStateManager:
         completed |= {each.last_offset: each for each in self._completed}
         self._completed = list(completed.values())
 
+    def reload(
+        self, segments: Sequence[LogSegment], from_offset: int, *, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        """Rebuilds the state and the transaction indexes of the segments from `from_offset` on. Raises OSError.
+
+        What was there has hidden batches from the snapshots behind it, which are deleted.
+        """
+        self._remove([offset for offset in self._found() if offset > from_offset])
+        offsets = self._tidy([segment.base_offset for segment in segments], log_start_offset, log_end_offset)
+        self._clear()
+        start = self._load_newest(offsets, log_start_offset)
+        self._snapshot_offset = max(offsets, default=log_start_offset)
+        for segment in segments:
+            if segment.next_offset > start:
+                aborted: list[AbortedTransaction] = []
+                self._replay_batches(segment, start, aborted)
+                if segment.base_offset >= from_offset and not segment.transaction_index.replace(aborted):
+                    segment.unseal()
+
     def forget_all(self, log_end_offset: int) -> None:
         """Forgets all producers and deletes their snapshots, as the emptied log begins at an offset. Raises OSError."""
         self._clear()

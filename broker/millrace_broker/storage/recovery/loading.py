@@ -74,7 +74,7 @@ from millrace_broker.storage.segments.damage import (
     behind,
     is_repaired,
 )
-from millrace_broker.storage.segments.damage_search import add_holes
+from millrace_broker.storage.segments.damage_search import add_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 
@@ -119,6 +119,7 @@ class LoadedLog:
     next_offset: int = 0
     was_clean: bool = False
     may_have_gaps: bool = False
+    may_end_early: bool = False
     repaired: tuple[RepairedRange, ...] = ()
     recovered_segments: int = 0
     truncated_bytes: int = 0
@@ -179,6 +180,7 @@ class _Loading:
         names = finish_swaps(fs, directory)  # few have more than segments, and what is not there is not asked for
         loaded.may_have_gaps = OFFSET_GAPS in names
         self._may_end_early |= loaded.may_have_gaps
+        loaded.may_end_early = self._may_end_early
         if REPAIRED_RANGES in names:
             loaded.repaired = read_repaired(fs, directory)
         if DAMAGED_RANGES in names:
@@ -249,7 +251,7 @@ class _Loading:
         segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
         add_holes(self._fs, segment)
         if not self._may_end_early:
-            _note_missing(segment, self._batches_end(segment, next_base))
+            note_missing(segment, self._batches_end(segment, next_base))
         segment.finish()
         segment.next_offset = next_base
         if segment.write_indexes():
@@ -310,7 +312,7 @@ class _Loading:
             newest = loaded.segments[-1]
         witnessed = min(recovery_point, self._promises.high_watermark)
         if loaded.next_offset < witnessed:
-            _note_missing(newest, witnessed)
+            note_missing(newest, witnessed)
         elif loaded.next_offset < recovery_point:
             loaded.was_clean = False
             logger.error(
@@ -358,15 +360,6 @@ class _Loading:
             else:
                 named = damage
         self._loaded.noted = Noted(named, self._checksums)
-
-
-def _note_missing(segment: LogSegment, end_offset: int) -> None:
-    """Adds a damaged range from a segment's end up to `end_offset`, if the segment ends before that."""
-    if segment.next_offset < end_offset:
-        position = segment.size_bytes
-        missing = DamagedRange(segment.next_offset, end_offset, position, position, "the segment ends too early")
-        segment.add_damage(missing)
-        segment.next_offset = end_offset
 
 
 def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> bool:

@@ -164,3 +164,12 @@ def _named_by(fs: FileSystem, segment: LogSegment, entry: tuple[int, int]) -> Va
     last_offset = segment.base_offset + entry[0]
     found = valid_at(fs, segment.fd, entry[1], SearchBounds(segment.size_bytes, segment.base_offset, last_offset))
     return found if found is not None and found.last_offset == last_offset else None
+
+
+def note_missing(segment: LogSegment, end_offset: int) -> None:
+    """Adds a damaged range from a segment's end up to `end_offset`, if the segment ends before that."""
+    if segment.next_offset < end_offset:
+        position = segment.size_bytes
+        missing = DamagedRange(segment.next_offset, end_offset, position, position, "the segment ends too early")
+        segment.add_damage(missing)
+        segment.next_offset = end_offset

@@ -26,7 +26,8 @@ range is the last one that can matter to that range. There is no file where noth
 Entries are in memory until `write`. A crash may leave a file that is short or cut inside an entry; recovery finds the
 markers again and replaces it. `append` belongs to the log's thread, `write`, `sync` and `entries` may run on another.
 An entry that is missing or wrong would have aborted records read, or committed ones skipped, and the format has no
-checksum. So a file that is not as it was written is not read, and `checksum` is kept beside it (`range_files`).
+checksum. So a file that is not as it was written is not read until it is replaced (`is_changed`), and `checksum` is
+kept beside it (`range_files`).
 """
 
 from __future__ import annotations
@@ -330,12 +331,15 @@ class FileChecksum(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment, in its `.txnindex` file."""
+    """The aborted transactions of one segment, in its `.txnindex` file; those of one that `is_changed` are not read."""
 
-    __slots__ = ("_crc", "_fd", "_file_bytes", "_fs", "_is_name_synced", "_is_synced", "_lock", "_pending", "path")
+    __slots__ = (
+        "_crc", "_fd", "_file_bytes", "_fs", "_is_name_synced", "_is_synced", "_lock", "_pending", "is_changed", "path",
+    )  # fmt: skip
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.path = path
+        self.is_changed = False
         self._fs = fs
         self._lock = Lock()
         self._fd = fs.open(path) if fs.exists(path) else None
@@ -407,14 +411,13 @@ class TransactionIndex:
         """Replaces the file's content by what a recovery has found; a crash leaves the old content or the new.
 
         Returns false where the disk is full: there is no file then, and the entries wait in memory for `write`.
-        Raises OSError.
+        Nothing is appended meanwhile. Raises OSError.
         """
         data = _packed(transactions)
         found = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
         if data == found:
-            self._file_bytes, self._crc = len(data), crc32c(data)
+            self._take(self._fd, data, [])
             return True
-        self.close()
         try:
             write_file_durably(self._fs, self.path, data)
         except OSError as error:
@@ -422,11 +425,18 @@ class TransactionIndex:
                 raise
             if self._fs.exists(self.path):
                 self._fs.unlink(self.path)
-            self._file_bytes, self._crc, self._pending = 0, 0, list(transactions)
+            self._take(None, b"", transactions)
             return False
-        self._fd = self._fs.open(self.path)
-        self._file_bytes, self._crc = len(data), crc32c(data)
+        self._take(self._fs.open(self.path), data, [])
         return True
+
+    def _take(self, fd: int | None, data: bytes, pending: Sequence[AbortedTransaction]) -> None:
+        """Goes on with another file, which has this content; readers never see a part of it."""
+        with self._lock:
+            if self._fd is not None and self._fd != fd:
+                self._fs.close(self._fd)
+            self._fd, self._file_bytes, self._crc = fd, len(data), crc32c(data)
+            self._pending, self.is_changed = list(pending), False
 
     def close(self) -> None:
         """Closes the file; what was not written is lost, and there are no entries any more."""
@@ -437,10 +447,9 @@ class TransactionIndex:
             self._pending.clear()
 
     def _in_file(self) -> list[AbortedTransaction]:
-        if self._fd is None:
-            return []
-        data = self._fs.pread(self._fd, self._file_bytes, 0)
-        if FileChecksum(len(data), crc32c(data)) != FileChecksum(self._file_bytes, self._crc):
+        data = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
+        self.is_changed |= (len(data), crc32c(data)) != (self._file_bytes, self._crc)
+        if self.is_changed:
             raise CorruptRecordError(f"{self.path} is not as it was written")
         return [AbortedTransaction(*fields) for _, *fields in ABORTED_ENTRY.iter_unpack(data)]
 

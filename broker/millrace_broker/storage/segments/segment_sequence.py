@@ -34,10 +34,10 @@ class SegmentSequence(tuple[LogSegment, ...]):  # noqa: SLOT001 -- a tuple can h
         index = self.floor_index(segments[0].base_offset)
         return self[index : index + len(segments)] == tuple(segments) and self.active not in segments
 
-    def with_replaced(self, old: Sequence[LogSegment], new: LogSegment) -> SegmentSequence:
+    def with_replaced(self, old: Sequence[LogSegment], *new: LogSegment) -> SegmentSequence:
         """Returns the sequence with `new` in the place of the neighbours `old`."""
         index = self.floor_index(old[0].base_offset)
-        return SegmentSequence((*self[:index], new, *self[index + len(old) :]))
+        return SegmentSequence((*self[:index], *new, *self[index + len(old) :]))
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
@@ -30,6 +31,7 @@ from millrace_broker.storage.batches.scan import walk_batches
 from millrace_broker.storage.filenames import (
     CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
+    HEALED_FILE_SUFFIX,
     LOG_SUFFIX,
     PRODUCER_SNAPSHOT_SUFFIX,
     SWAP_FILE_SUFFIX,
@@ -61,13 +63,22 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
     return deleted
 
 
+def discard(fs: FileSystem, segment: LogSegment) -> None:
+    """Closes a new segment that won't be used, and removes its files."""
+    paths = segment.file_paths()
+    segment.release()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            fs.unlink(path)
+
+
 def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
-    """Removes `.cleaned` files at a start, and completes each swap with a `.log.swap`. Raises OSError.
+    """Removes `.cleaned` and `.healed` files at a start, and completes each swap with a `.log.swap`. Raises OSError.
 
     Returns the names that are in the folder then, so that it need not be listed again.
     """
     names = fs.listdir(directory)
-    leftovers = [name for name in names if name.endswith(CLEANED_FILE_SUFFIX)]
+    leftovers = [name for name in names if name.endswith((CLEANED_FILE_SUFFIX, HEALED_FILE_SUFFIX))]
     decided = [name for name in names if name.endswith(LOG_SUFFIX + SWAP_FILE_SUFFIX)]
     for name in decided:
         end_offset = _end_of_valid(fs, os.path.join(directory, name))

@@ -101,6 +101,44 @@ def test_an_index_that_changes_while_the_log_is_open_is_not_read(damage):
     assert aborted(opened(fs, clean=True)) == EXPECTED
 
 
+@pytest.mark.parametrize("damage", [cut, emptied, lambda fs, name: write(fs, name, flip(content_of(fs, name), 9, 3))])
+def test_healing_makes_an_index_again_that_a_read_has_found_changed(damage):
+    fs = GOOD.after_kill()
+    log = opened(fs, clean=True)
+    assert not log.healing.is_due
+    for name in (INDEXES[1], INDEXES[3]):
+        damage(fs, name)
+        with pytest.raises(CorruptRecordError):
+            aborted(log)
+        assert log.healing.is_due
+        log.healing.reread_producers()
+        assert (aborted(log), log.healing.is_due) == (EXPECTED, False)
+        assert content_of(fs, name) == content_of(GOOD, name)
+
+
+def test_a_healed_segment_is_not_read_with_an_index_that_has_changed():
+    fs = GOOD.after_kill()
+    name = INDEXES[1].replace(".txnindex", ".log")
+    original = content_of(fs, name)
+    write(fs, name, flip(original, 75, 2))
+    log = opened(fs, clean=True)
+    assert log.verify().findings
+    emptied(fs, INDEXES[1])
+    [segment] = log.healing.damaged_segments()
+    [damaged] = segment.damage
+    with log.healing.healing(segment) as new:
+        new.copy_up_to(damaged.position)
+        new.put(original[damaged.position : damaged.end_position])
+        new.end(damaged, damaged.end_offset)
+        assert log.healing.put_in_place(segment, new, log.truncations)
+    with pytest.raises(CorruptRecordError):
+        aborted(log)
+    log.healing.reread_producers()
+    assert (aborted(log), log.healing.is_due) == (EXPECTED, False)
+    log.close()
+    assert (content_of(fs, name), content_of(fs, INDEXES[1])) == (original, content_of(GOOD, INDEXES[1]))
+
+
 def test_segments_closed_after_the_checksums_were_written_are_right_after_a_crash():
     fs = GOOD.after_kill()
     log = opened(fs, clean=True)

@@ -1,0 +1,187 @@
+"""Fetches offsets that a damaged log lacks from the other replicas of its partition, and takes what fits.
+
+    Fetch v17, as a consumer, from the leader, the in-sync replicas, the others
+        → `taken`: the leading batches of the answer that fit
+
+| a fetched batch must | as |
+|---|---|
+| have a CRC that matches, and a known codec | it may be damaged there, too |
+| begin where the one before ends, or behind that where compaction may have left a gap | a hole is no healing |
+| end within the range | replicas have the same batches |
+| have a leader epoch between those around the range | the replica may have another history |
+| be the same at another replica, if one answers (compacted logs differ) | one of the two may be wrong |
+
+A consumer reads what is committed, so that nothing is taken that may be cut off yet.
+
+Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from millrace.error_codes import error_sentence
+from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, MillraceError, RecordError
+from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from millrace.records.compression import codec_of
+from millrace.wire.api import ApiKey
+from millrace.wire.encoder import contents
+from millrace.wire.fetch import (
+    CONSUMER,
+    FINAL_EPOCH,
+    FOLLOWERS_VERSION,
+    NO_SESSION,
+    READ_UNCOMMITTED,
+    FetchPartition,
+    FetchRequest,
+    PartitionFetched,
+    PartitionKey,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from millrace_broker.replication.broker_link import BrokerLink
+
+FETCH_BYTES = 1 << 20
+
+
+class Missing(NamedTuple):
+    """The offsets to fetch, the leader epochs around them, and whether a replica may have left some of them out."""
+
+    next_offset: int
+    end_offset: int
+    least_epoch: int
+    largest_epoch: int
+    may_leave_out: bool
+
+
+class Taken(NamedTuple):
+    """The fetched batches that fit, and the offset behind them."""
+
+    batches: bytes
+    next_offset: int
+
+
+def taken(fetched: PartitionFetched, missing: Missing) -> Taken:
+    """Returns the leading batches of an answer that fit into what is missing.
+
+    Raises CorruptRecordError, UnsupportedCodecError or InvalidRecordError where the first batch does not fit, and
+    InvalidRecordError without any.
+    """
+    batches, position, next_offset = memoryview(contents(fetched.records)), 0, missing.next_offset
+    while len(batches) - position >= HEADER_BYTES and next_offset < missing.end_offset:
+        header = read_header(batches, position)
+        if header.size_bytes > len(batches) - position:
+            break
+        if missing.may_leave_out and header.base_offset >= missing.end_offset:
+            next_offset = missing.end_offset
+            break
+        try:
+            _check_fits(batches, position, header, missing._replace(next_offset=next_offset))
+        except RecordError:
+            if not position:
+                raise
+            break  # what is in front of it fits
+        position, next_offset = position + header.size_bytes, header.next_offset
+    if not batches and missing.may_leave_out and fetched.high_watermark >= missing.end_offset:
+        next_offset = missing.end_offset
+    if next_offset == missing.next_offset:
+        raise InvalidRecordError(f"it has nothing committed at offset {next_offset}")
+    return Taken(bytes(batches[:position]), next_offset)
+
+
+def _check_fits(batches: memoryview, position: int, header: BatchHeader, missing: Missing) -> None:
+    check_crc(batches, position, header)
+    codec_of(header.codec_id)
+    next_offset = missing.next_offset
+    is_next = header.base_offset == next_offset or (missing.may_leave_out and header.base_offset > next_offset)
+    if not is_next or header.next_offset > missing.end_offset:
+        raise InvalidRecordError(
+            f"its batch has offsets {header.base_offset} to {header.last_offset}, where {next_offset} to "
+            f"{missing.end_offset - 1} are missing"
+        )
+    if not missing.least_epoch <= header.partition_leader_epoch <= missing.largest_epoch:
+        raise InvalidRecordError(
+            f"its batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, and those "
+            f"around are of {missing.least_epoch} to {missing.largest_epoch}"
+        )
+
+
+class Sources(NamedTuple):
+    """The brokers that have other replicas of a partition, the likeliest to have all of it first, and its epoch."""
+
+    brokers: tuple[int, ...]
+    leader_epoch: int
+
+
+class OtherReplicas:
+    """The other replicas of one partition, as a consumer reads them; `refusal` says why they do not have a range."""
+
+    def __init__(
+        self,
+        link_to: Callable[[int], Awaitable[BrokerLink]],
+        links: AsyncExitStack,
+        key: PartitionKey,
+        sources: Sources,
+    ) -> None:
+        self.brokers = sources.brokers
+        self.refusal = "" if sources.brokers else "it has no other replica"
+        self._link_to = link_to
+        self._closing = links
+        self._links: dict[int, BrokerLink] = {}
+        self._key = key
+        self._epoch = sources.leader_epoch
+
+    async def next_batches(self, missing: Missing, brokers: Sequence[int] = ()) -> Taken | None:
+        """Returns batches that fit, from `missing.next_offset` on, of `brokers` or any; None where none has any."""
+        refusals: list[str] = []
+        found: tuple[int, Taken] | None = None
+        for broker in brokers or self.brokers:
+            try:
+                batches = taken(await self._fetch(broker, missing.next_offset), missing)
+            except MillraceError as error:
+                refusals.append(f"broker {broker}: {error}")
+                continue
+            if found is None:
+                found = broker, batches
+                if missing.may_leave_out:
+                    break
+            elif not _agree(found[1].batches, batches.batches):
+                refusals.append(f"brokers {found[0]} and {broker} have other batches at offset {missing.next_offset}")
+                found = None
+                break
+            else:
+                break
+        if found is None:
+            what = f"offsets {missing.next_offset} to {missing.end_offset - 1}"
+            self.refusal = f"no replica has {what}: {'; '.join(refusals)}"
+            return None
+        return found[1]
+
+    async def _fetch(self, broker: int, offset: int) -> PartitionFetched:
+        link = await self._link(broker)
+        wanted = {self._key: FetchPartition(offset, FETCH_BYTES, current_leader_epoch=self._epoch)}
+        request = FetchRequest(CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [])
+        body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, encode_fetch_request(request))
+        try:
+            answer = decode_fetch_response(body)
+            fetched = answer.fetched.get(self._key)
+            code = answer.error_code or (ErrorCode.UNKNOWN_SERVER_ERROR if fetched is None else fetched.error_code)
+            if code or fetched is None:
+                raise BrokerError(code, error_sentence(code))
+            return fetched._replace(records=bytes(contents(fetched.records)))
+        finally:
+            link.give_back(body)
+
+    async def _link(self, broker: int) -> BrokerLink:
+        link = self._links.get(broker)
+        if link is None or link.is_closed:
+            link = self._links[broker] = await self._link_to(broker)
+            self._closing.callback(link.close)
+        return link
+
+
+def _agree(one: bytes, other: bytes) -> bool:
+    common = min(len(one), len(other))
+    return one[:common] == other[:common]

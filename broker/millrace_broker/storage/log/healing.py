@@ -1,0 +1,303 @@
+"""Healing a log: what other replicas have takes the place of its damaged ranges (docs/durability.md).
+
+Damage inside a segment: another segment is written and swapped for the damaged one, as a compacted one is
+(`segment_swap`). Bytes that nobody has are copied as they are, and stay damaged.
+
+    damaged     [ 0 … 39 ]? ? ? ? ? ? ? ? ?[ 100 … 119 ]? ? ?
+    fetched               [ 40 … 69 ][ 70 … 99 ]         nothing
+    healed      [ 0 … 39 ][ 40 … 69 ][ 70 … 99 ][ 100 … 119 ]? ? ?
+
+A hole behind the last batch of a segment, as where the files of the next ones are gone: further segments are put there.
+
+    segments    0 [ 0 … 39 ]  missing: 40 … 119                  120 [ 120 …
+    healed      0 [ 0 … 39 ]  40 [ 40 … 79 ]    80 [ 80 … 119 ]  120 [ 120 …
+
+    step                                              what a crash behind it leaves
+    1  write and sync <base>.{log,index,…}.healed     the damage; the next start removes `.healed`
+    2  swap it in, or rename it into the hole         the damage, or less of it
+    3  name what is left in `damaged-ranges`          less damage; whoever reads the file compares it with the segment
+
+Before step 2 a new segment is walked as a start walks one, so that nothing is trusted that was written here.
+
+What was damaged when the log was opened has hidden producers' batches and markers from it. Their state is then read
+again from the log (`reread_producers`), and so it is where an index of aborted transactions has changed on the disk.
+
+Threads: `roll` belongs to the log's own, `reread_producers` to a worker that has the log for itself, the others to any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Self
+
+from millrace.config import MAX_LONG
+from millrace.errors import CorruptRecordError, RecordError, StorageError
+from millrace.fs import Buffer, FileSystem
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import HEALED_FILE_SUFFIX
+from millrace_broker.storage.log.follower_append import FollowerAppend
+from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
+from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.recovery.loading import LoadedLog
+from millrace_broker.storage.segments.damage import DamagedRange, Synced, covering
+from millrace_broker.storage.segments.damage_search import add_holes, note_missing
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_swap import discard
+
+COPY_BYTES = 256 << 10
+SYNC_BYTES = 8 << 20  # one large sync at the end would delay the syncs of appends
+MAX_POSITION = 2**31 - 1
+
+
+class NewSegment:
+    """A segment that is being written under `.healed` names; used as a context, which removes what was not taken.
+
+    Its methods raise StorageError.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, config: LogConfig, base_offset: int) -> None:
+        self._fs = fs
+        arguments = fs, directory, base_offset, config, HEALED_FILE_SUFFIX
+        with storage_errors(directory):
+            discard(fs, LogSegment(*arguments))  # an earlier attempt may have left it
+            self.segment = LogSegment(*arguments)
+        self._unsynced_bytes = 0
+        self._is_taken = False
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Removes the files, unless the segment was taken."""
+        if not self._is_taken:
+            discard(self._fs, self.segment)
+
+    def put(self, data: Buffer) -> None:
+        """Appends bytes to the segment's file."""
+        size_bytes = memoryview(data).nbytes
+        with storage_errors(self.segment.path):
+            if self.segment.size_bytes + size_bytes > MAX_POSITION:
+                raise StorageError(f"{self.segment.path}: what was fetched is too large for a segment")
+            self.segment.write([data], size_bytes)
+            self._unsynced_bytes += size_bytes
+            if self._unsynced_bytes >= SYNC_BYTES:
+                self.segment.sync_batches()
+                self._unsynced_bytes = 0
+
+    def finish(self, end_offset: int, missing: Collection[DamagedRange], modified_ms: int | None) -> LogSegment:
+        """Walks the file, whose batches may leave out offsets up to `end_offset`; returns the synced segment."""
+        segment = self.segment
+        with storage_errors(segment.path):
+            synced = Synced(MAX_LONG, end_offset, is_end=True)
+            segment.recover(truncate=False, gaps_up_to_offset=end_offset, synced=synced)
+            add_holes(self._fs, segment)
+            for one in missing:
+                if covering(segment.damage, one.start_offset) is None:
+                    segment.add_damage(one)
+            segment.finish()
+            segment.next_offset = end_offset
+            if modified_ms is not None:
+                segment.set_modified_ms(modified_ms)
+            if not segment.write_indexes():
+                raise StorageError(f"{segment.path}: the disk has no room for the indexes")
+            segment.sync()
+            segment.seal()
+        return segment
+
+    def taken(self) -> None:
+        """Keeps the files: the segment is the log's now."""
+        self._is_taken = True
+
+
+class SegmentHealing(NewSegment):
+    """The new segment in the place of `damaged`: its ranges are filled one after the other, by position."""
+
+    def __init__(self, fs: FileSystem, directory: str, config: LogConfig, damaged: LogSegment) -> None:
+        super().__init__(fs, directory, config, damaged.base_offset)
+        self._damaged = damaged
+        self._copied_to = 0
+        self._missing: list[DamagedRange] = []
+
+    def copy_up_to(self, position: int) -> None:
+        """Copies the bytes of the damaged segment from where the last range ended up to `position`."""
+        with storage_errors(self._damaged.path):
+            while self._copied_to < position:
+                size_bytes = min(COPY_BYTES, position - self._copied_to)
+                data = self._fs.pread(self._damaged.fd, size_bytes, self._copied_to)
+                self.put(data)
+                self._copied_to = self._copied_to + len(data) if data else position  # the file may have been cut
+
+    def end(self, damaged: DamagedRange, filled_to: int) -> None:
+        """Ends a range, filled up to an offset: its damaged bytes are left out if it is whole, or else copied."""
+        if filled_to >= damaged.end_offset:
+            self._copied_to = damaged.end_position
+            return
+        position = self.segment.size_bytes
+        self.copy_up_to(damaged.end_position)
+        end = self.segment.size_bytes
+        self._missing.append(damaged._replace(start_offset=filled_to, position=position, end_position=end))
+
+    def complete(self) -> LogSegment:
+        """Copies the rest, and returns the new segment, ready to take the damaged one's place."""
+        old, new = self._damaged, self.segment
+        self.copy_up_to(old.size_bytes)
+        new.repaired = old.repaired
+        with storage_errors(old.path):
+            modified_ms = old.modified_ms
+            try:
+                for transaction in old.transaction_index.entries():
+                    new.transaction_index.append(transaction)
+            except CorruptRecordError:
+                new.transaction_index.is_changed = True  # so it is not read before it is made again
+        return self.finish(old.next_offset, self._missing, modified_ms)
+
+
+class LogHealing:
+    """Heals the segments of one log.
+
+    Args:
+        fs: the door to the files.
+        segments: the log's segments.
+        writer: makes new ones.
+        producers: who has written.
+        loaded: what the log was opened with: the damage that has hidden batches, and whether offsets are left out.
+        follower: knows whether the leader's batches have left out offsets since.
+    """
+
+    __slots__ = ("_follower", "_fs", "_hidden", "_left_out", "_producers", "_reread_from", "_segments", "_writer")
+
+    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
+        self,
+        fs: FileSystem,
+        segments: LogSegments,
+        writer: SegmentWriter,
+        producers: ProducerStateManager,
+        loaded: LoadedLog,
+        follower: FollowerAppend,
+    ) -> None:
+        self._fs = fs
+        self._segments = segments
+        self._writer = writer
+        self._producers = producers
+        self._hidden = set(loaded.noted.damage)
+        self._reread_from: int | None = None
+        self._left_out = loaded.may_end_early
+        self._follower = follower
+
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether batches may be left out, as by compaction here or at a leader."""
+        return self._left_out or self._follower.may_have_gaps or self._writer.config.is_compacted
+
+    def removed_up_to(self) -> int:
+        """Returns the offset up to which batches or records were removed, as by compaction; 0 where none was.
+
+        All headers are read. Raises StorageError.
+        """
+        if not self.may_leave_out:
+            return 0
+        removed_to, expected = 0, self._segments.start_offset
+        for segment in self._segments.now:
+            with storage_errors(segment.path), suppress(RecordError):
+                for _, header in segment.headers(0):
+                    ends = [one.end_offset for one in segment.damage if one.start_offset <= expected]
+                    is_gap = header.base_offset > max((expected, *ends))
+                    if is_gap or header.record_count <= header.last_offset_delta:
+                        removed_to = header.next_offset
+                    expected = max(expected, header.next_offset)
+            expected = max(expected, segment.next_offset)
+        return removed_to
+
+    def damaged_segments(self) -> list[LogSegment]:
+        """Returns the segments with damage that reaches above the log start offset."""
+        start = self._segments.start_offset
+        return [one for one in self._segments.now if one.damage and one.next_offset > start]
+
+    def roll(self) -> None:
+        """Begins a new active segment if the present one is damaged, so that it can be healed. Raises StorageError."""
+        self._segments.check_writable()
+        if self._segments.now.active.damage:
+            self._writer.roll()
+
+    def healing(self, damaged: LogSegment) -> SegmentHealing:
+        """Returns the beginning of a segment in the place of a damaged, closed one. Raises StorageError."""
+        return SegmentHealing(self._fs, self._segments.directory, self._writer.config, damaged)
+
+    def filling(self, base_offset: int) -> NewSegment:
+        """Returns the beginning of a segment that goes into a hole at `base_offset`. Raises StorageError."""
+        return NewSegment(self._fs, self._segments.directory, self._writer.config, base_offset)
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size at which segments are to end (`segment.bytes`)."""
+        return self._writer.config.segment_bytes
+
+    def put_in_place(
+        self, damaged: LogSegment, healing: SegmentHealing, truncations: int, *, is_other: bool = False
+    ) -> bool:
+        """Swaps the damaged segment for the new one; returns false where the log has changed (`LogSegments.replace`).
+
+        `is_other` says that batches were fetched which the log never had. Raises StorageError.
+        """
+        new = healing.complete()
+        if is_other:
+            self._hidden.add(damaged.base_offset)
+        is_replaced = self._segments.replace([damaged], new, truncations, self._writer.config.file_delete_delay_ms)
+        if is_replaced:
+            healing.taken()
+            self._note_placed(damaged.base_offset, new)
+        return is_replaced
+
+    def put_into_hole(self, before: LogSegment, filling: NewSegment, filled_to: int, truncations: int) -> bool:
+        """Puts a new segment into the hole at the end of `before`; what it does not fill is missing at its own end.
+
+        Returns false where the log has changed meanwhile. Raises StorageError.
+        """
+        (hole,) = (one for one in before.damage if one.is_hole and one.end_offset == before.next_offset)
+        new = filling.finish(filled_to, (), None)
+        note_missing(new, hole.end_offset)
+        is_inserted = self._segments.insert_behind(before, new, hole, truncations)
+        if is_inserted:
+            filling.taken()
+            self._note_placed(before.base_offset, new)
+        return is_inserted
+
+    def _note_placed(self, base_offset: int, new: LogSegment) -> None:
+        if base_offset in self._hidden:
+            self._hidden.add(new.base_offset)
+            self._reread_from = min(base_offset, MAX_LONG if self._reread_from is None else self._reread_from)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether anything is damaged, or `owes_producers`."""
+        return self.owes_producers or bool(self.damaged_segments())
+
+    @property
+    def owes_producers(self) -> bool:
+        """Whether `reread_producers` is due: the state lacks batches that were healed, or a transaction index changed."""
+        return self._reread_from is not None or any(one.transaction_index.is_changed for one in self._segments.now)
+
+    def reread_producers(self) -> None:
+        """Reads the producers' state again from the first segment on whose damage has hidden some from it.
+
+        The transaction indexes of these segments are made again, from the first one that has changed on. Nothing is
+        appended meanwhile. Raises StorageError.
+        """
+        segments = self._segments
+        changed = [one.base_offset for one in segments.now if one.transaction_index.is_changed]
+        from_offset = min(changed if self._reread_from is None else [*changed, self._reread_from], default=None)
+        if from_offset is None:
+            return
+        with storage_errors(segments.directory):
+            start, end = segments.start_offset, segments.end_offset
+            self._producers.reload(tuple(segments.now), from_offset, log_start_offset=start, log_end_offset=end)
+        self._reread_from = None
+        self._hidden &= {one.base_offset for one in segments.now if one.damage}
+
+
+def hole_at_end(segment: LogSegment) -> DamagedRange | None:
+    """Returns the hole behind a segment's last batch, up to where the next one begins; None without one."""
+    return next((one for one in segment.damage if one.is_hole and one.end_offset >= segment.next_offset), None)

@@ -1,0 +1,178 @@
+"""Replicas that heal: three real brokers, one of which has a damaged log, and gets back what the others have.
+
+The damage is found by a verification on request, or at a start, and healed from the other replicas: at the end all logs
+are equal byte for byte, no range is named any more, and a consumer reads every record.
+"""
+
+import json
+import urllib.request
+from itertools import islice
+
+import pytest
+
+from millrace.client import Admin, SimpleConsumer, SyncProducer
+from millrace.errors import RecordError
+from millrace.records.batch import walk
+from millrace.records.record import NewRecord
+from millrace_support.admin_requests import change_request, read_request
+from millrace_support.broker_clusters import PATIENT, broker_cluster
+from millrace_support.waiting import until
+
+pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ")
+
+TOPIC = "t"
+BATCHES, RECORDS = 60, 10
+SETTINGS = {**PATIENT, "log.segment.bytes": "4000", "log.index.interval.bytes": "500", "log.retention.ms": "-1"}
+VALUES = [b"%d:" % offset + b"v" * (offset % 40) for offset in range(BATCHES * RECORDS)]
+
+
+def flip(content, at):
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def batch_of(content, number):
+    return list(walk(content))[number]
+
+
+def damaged(content, kind):
+    """Returns a segment's content with damage of a kind in its second batch, or behind that."""
+    position, header = batch_of(content, 1)
+    if kind == "cut in the middle":
+        return content[: position + 70]
+    if kind == "emptied":
+        return b""
+    if kind == "zeroed block":
+        return content[:position] + bytes(header.size_bytes) + content[position + header.size_bytes :]
+    at = {"offset": 6, "length": 11, "leader epoch": 15, "crc": 18, "attributes": 22, "record": header.size_bytes - 2}
+    return flip(content, position + at[kind])
+
+
+IN_PLACE = ["offset", "length", "crc", "attributes", "record", "zeroed block"]
+WHILE_STOPPED = [*IN_PLACE, "cut in the middle", "emptied", "deleted"]
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory, zookeeper):
+    """Three brokers that have the same log of several segments."""
+    with broker_cluster(tmp_path_factory.mktemp("healing"), zookeeper.address, properties=SETTINGS) as cluster:
+        with cluster.connect() as client:
+            Admin(client).create_topic(TOPIC, 1, replication_factor=3)
+            cluster.until(lambda one: len(one.isr) == 3, TOPIC)
+            producer = SyncProducer(client)
+            for first in range(0, BATCHES * RECORDS, RECORDS):
+                producer.send(TOPIC, 0, [NewRecord(value) for value in VALUES[first : first + RECORDS]])
+        cluster.equal_logs(TOPIC)
+        yield cluster
+
+
+def replica(cluster, role):
+    """Returns the broker that leads, or one that follows."""
+    leader = cluster.partition(TOPIC).leader
+    return cluster.brokers[leader if role == "leader" else next(one for one in cluster.brokers if one != leader)]
+
+
+def segments(broker):
+    return sorted((broker.data_dir / f"{TOPIC}-0").glob("*.log"))
+
+
+def verify(broker):
+    with urllib.request.urlopen(change_request(broker, "maintenance/verify"), timeout=60) as answer:
+        (report,) = [one for one in json.load(answer)["partitions"] if one["topic"] == TOPIC]
+        return report
+
+
+def health(broker):
+    with urllib.request.urlopen(read_request(broker, "readyz?verbose"), timeout=60) as answer:
+        return answer.read().decode()
+
+
+def is_healed(broker):
+    return not (broker.data_dir / f"{TOPIC}-0" / "damaged-ranges").exists() and not verify(broker)["findings"]
+
+
+def check_all(cluster, expected):
+    """Waits until all replicas are in sync and equal byte for byte; then each of them serves every record."""
+    cluster.until(lambda one: len(one.isr) == 3, TOPIC)
+    assert cluster.equal_logs(TOPIC) == expected
+    with cluster.connect() as client:
+        read = SimpleConsumer(client).messages(TOPIC, 0, 0)
+        assert [record.value for record in islice(read, len(VALUES))] == VALUES
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_a_running_replica_heals_what_a_verification_finds(brokers, role, kind):
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, role)
+    segment = segments(broker)[1]
+    segment.write_bytes(damaged(segment.read_bytes(), kind))
+    assert verify(broker)["findings"]
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
+
+
+@pytest.mark.parametrize("stop", ["kill -9", "clean stop"])
+@pytest.mark.parametrize("kind", WHILE_STOPPED)
+@pytest.mark.parametrize("place", ["a closed segment", "the newest one"])
+def test_a_replica_that_was_damaged_while_it_was_stopped_heals(brokers, kind, stop, place):
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, "follower")
+    broker.kill() if stop == "kill -9" else broker.stop()
+    closed = [one for one in segments(broker) if len(list(walk(one.read_bytes()))) > 1]
+    segment = closed[1 if place == "a closed segment" else -1]
+    if kind == "deleted":
+        segment.unlink()
+    else:
+        segment.write_bytes(damaged(segment.read_bytes(), kind))
+    broker.start()
+    verify(broker)
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
+
+
+def test_files_of_several_segments_that_are_gone_are_made_again(brokers):
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, "follower")
+    broker.stop()
+    for segment in segments(broker)[2:6]:
+        for file in segment.parent.glob(segment.stem + ".*"):
+            file.unlink()
+    broker.start()
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
+    assert len(segments(broker)) >= 6
+
+
+def test_each_of_two_replicas_has_what_the_other_lacks(brokers):
+    expected = brokers.equal_logs(TOPIC)
+    followers = [one for number, one in brokers.brokers.items() if number != brokers.partition(TOPIC).leader]
+    for number, broker in enumerate([*followers, replica(brokers, "leader")]):
+        segment = segments(broker)[1]
+        content = segment.read_bytes()
+        position, header = batch_of(content, number)
+        segment.write_bytes(flip(content, position + header.size_bytes - 2))
+    for broker in brokers.brokers.values():
+        assert verify(broker)["findings"]
+    for broker in brokers.brokers.values():
+        until(lambda broker=broker: is_healed(broker))
+    check_all(brokers, expected)
+
+
+def test_a_range_that_no_replica_has_stays_damaged_and_is_named(brokers):
+    expected = brokers.equal_logs(TOPIC)
+    whole = {broker: (segments(broker)[1], segments(broker)[1].read_bytes()) for broker in brokers.brokers.values()}
+    for segment, content in whole.values():
+        segment.write_bytes(damaged(content, "record"))
+    for broker in whole:
+        assert verify(broker)["findings"]
+    leader = replica(brokers, "leader")
+    until(lambda: "stays damaged" in leader.read_log())
+    assert "no replica has offsets" in leader.read_log()
+    with brokers.connect() as client, pytest.raises(RecordError):
+        list(SimpleConsumer(client).messages(TOPIC, 0, 0))
+    segment, content = whole[leader]
+    segment.write_bytes(content)
+    verify(leader)
+    for broker in whole:
+        until(lambda broker=broker: is_healed(broker))
+    check_all(brokers, expected)
