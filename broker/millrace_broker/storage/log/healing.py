@@ -277,7 +277,7 @@ class LogHealing:
 
     @property
     def owes_producers(self) -> bool:
-        """Whether `reread_producers` is due: the state lacks batches that were healed, or a transaction index changed."""
+        """Whether `reread_producers` is due: batches were healed that the state lacks, or an index has changed."""
         return self._reread_from is not None or any(one.transaction_index.is_changed for one in self._segments.now)
 
     def reread_producers(self) -> None:
