@@ -13,8 +13,8 @@ import pytest
 from millrace.client import Admin, SimpleConsumer, SyncProducer
 from millrace.errors import RecordError
 from millrace.records.batch import walk
-from millrace.records.record import NewRecord
-from millrace_support.admin_requests import change_request, read_request
+from millrace.records.record import NewRecord, decode_records
+from millrace_support.admin_requests import change_request
 from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.waiting import until
 
@@ -75,15 +75,10 @@ def segments(broker):
     return sorted((broker.data_dir / f"{TOPIC}-0").glob("*.log"))
 
 
-def verify(broker):
+def verify(broker, topic=TOPIC):
     with urllib.request.urlopen(change_request(broker, "maintenance/verify"), timeout=60) as answer:
-        (report,) = [one for one in json.load(answer)["partitions"] if one["topic"] == TOPIC]
+        (report,) = [one for one in json.load(answer)["partitions"] if one["topic"] == topic]
         return report
-
-
-def health(broker):
-    with urllib.request.urlopen(read_request(broker, "readyz?verbose"), timeout=60) as answer:
-        return answer.read().decode()
 
 
 def is_healed(broker):
@@ -176,3 +171,51 @@ def test_a_range_that_no_replica_has_stays_damaged_and_is_named(brokers):
     for broker in whole:
         until(lambda broker=broker: is_healed(broker))
     check_all(brokers, expected)
+
+
+COMPACT = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "2000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "0",
+    "segment.ms": "3600000",
+}
+
+
+def latest(cluster, broker, topic):
+    """Returns the newest value of each key as one replica has it; None for a key that was deleted."""
+    content = cluster.log_bytes(broker, topic)
+    found = {}
+    for position, header in walk(content):
+        for record in decode_records(content[position : position + header.size_bytes]):
+            found[record.key] = record.value
+    return found
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_compacted_log_heals_and_no_deleted_key_comes_back(brokers, role):
+    topic = f"compacted-{role}"
+    with brokers.connect() as client:
+        Admin(client).create_topic(topic, 1, replication_factor=3, config=COMPACT)
+        brokers.until(lambda one: len(one.isr) == 3, topic)
+        producer = SyncProducer(client)
+        for number in range(200):
+            key, value = b"key %d" % (number % 20), None if number % 20 < 5 and number > 100 else b"%d" % number
+            producer.send(topic, 0, [NewRecord(value, key=key)])
+        leader = brokers.partition(topic).leader
+    damaged_id = leader if role == "leader" else next(one for one in brokers.brokers if one != leader)
+    broker = brokers.brokers[damaged_id]
+    for _ in range(2):  # the second pass removes tombstones
+        with urllib.request.urlopen(change_request(broker, "maintenance/compaction"), timeout=60) as answer:
+            answer.read()
+    before = latest(brokers, damaged_id, topic)
+    alive = {key: value for key, value in before.items() if value is not None}
+    folder = broker.data_dir / f"{topic}-0"
+    segment = min(folder.glob("*.log"))
+    content = segment.read_bytes()
+    segment.write_bytes(flip(content, len(content) - 2))
+    verify(broker, topic)
+    until(lambda: not verify(broker, topic)["findings"])
+    brokers.until(lambda one: len(one.isr) == 3, topic)
+    after = latest(brokers, damaged_id, topic)
+    assert {key: value for key, value in after.items() if value is not None} == alive

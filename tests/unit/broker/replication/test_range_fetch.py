@@ -1,0 +1,80 @@
+"""Which fetched batches fit into what a damaged log is missing."""
+
+import pytest
+
+from millrace.errors import CorruptRecordError, InvalidRecordError, UnsupportedCodecError
+from millrace.records.batch import HEADER, read_header
+from millrace.records.checksum import crc32c
+from millrace.records.record import NewRecord, encode_batch
+from millrace.wire.fetch import PartitionFetched
+from millrace_broker.replication.range_fetch import Missing, taken
+
+MISSING = Missing(10, 30, 2, 4, may_leave_out=False)
+COMPACTED = MISSING._replace(may_leave_out=True)
+
+
+def batch(first, count=10, epoch=3):
+    content = encode_batch([NewRecord(b"value %d" % n) for n in range(count)], base_offset=first)
+    header = read_header(content)._replace(partition_leader_epoch=epoch)
+    return HEADER.pack(*header) + content[HEADER.size :]
+
+
+def answer(*batches, high_watermark=100):
+    return PartitionFetched(0, 0, high_watermark, high_watermark, 0, b"".join(batches))
+
+
+def flipped(content, at):
+    return content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
+
+
+def in_codec(content, codec):
+    """Returns a batch that claims a codec, with a CRC that matches."""
+    header = read_header(content)._replace(attributes=codec)
+    body = HEADER.pack(*header)[21:] + content[HEADER.size :]
+    return HEADER.pack(*header._replace(crc=crc32c(body)))[:21] + body
+
+
+FITS = {
+    "exactly the range": (MISSING, answer(batch(10), batch(20)), 2, 30),
+    "a part of it": (MISSING, answer(batch(10)), 1, 20),
+    "more than it": (MISSING, answer(batch(10), batch(20), batch(30)), 2, 30),
+    "a batch that is cut off": (MISSING, answer(batch(10), batch(20)[:-1]), 1, 20),
+    "a batch behind that is damaged": (MISSING, answer(batch(10), flipped(batch(20), 70)), 1, 20),
+    "a hole behind the first": (MISSING, answer(batch(10, 5), batch(20)), 1, 15),
+    "the epochs around": (MISSING, answer(batch(10, epoch=2), batch(20, epoch=4)), 2, 30),
+    "a gap of compaction": (COMPACTED, answer(batch(12, 3), batch(20)), 2, 30),
+    "a gap up to the range's end": (COMPACTED, answer(batch(12, 3), batch(40)), 1, 30),
+    "nothing left of the range": (COMPACTED, answer(batch(40)), 0, 30),
+    "nothing behind it either": (COMPACTED, answer(), 0, 30),
+}
+
+
+@pytest.mark.parametrize(("missing", "fetched", "batches", "next_offset"), FITS.values(), ids=FITS)
+def test_what_fits_is_taken(missing, fetched, batches, next_offset):
+    found = taken(fetched, missing)
+    assert found.next_offset == next_offset
+    assert fetched.records.startswith(found.batches)
+    sizes = [0]
+    while sizes[-1] < len(found.batches):
+        sizes.append(sizes[-1] + read_header(found.batches, sizes[-1]).size_bytes)
+    assert len(sizes) - 1 == batches
+
+
+REFUSED = {
+    "nothing": (MISSING, answer(), InvalidRecordError, "nothing committed at offset 10"),
+    "nothing committed so far": (COMPACTED, answer(high_watermark=29), InvalidRecordError, "nothing committed"),
+    "a flipped record": (MISSING, answer(flipped(batch(10), 70)), CorruptRecordError, "CRC"),
+    "an unknown codec": (MISSING, answer(in_codec(batch(10), 6)), UnsupportedCodecError, "6"),
+    "a batch in front": (MISSING, answer(batch(0, 20)), InvalidRecordError, "offsets 0 to 19, where 10 to 29"),
+    "a hole": (MISSING, answer(batch(11, 9)), InvalidRecordError, "offsets 11 to 19"),
+    "a batch that is too long": (MISSING, answer(batch(10, 21)), InvalidRecordError, "offsets 10 to 30"),
+    "too long, compacted": (COMPACTED, answer(batch(12, 19)), InvalidRecordError, "offsets 12 to 30"),
+    "an older epoch": (MISSING, answer(batch(10, epoch=1)), InvalidRecordError, "leader epoch 1"),
+    "a newer epoch": (MISSING, answer(batch(10, epoch=5)), InvalidRecordError, "are of 2 to 4"),
+}
+
+
+@pytest.mark.parametrize(("missing", "fetched", "error", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused(missing, fetched, error, words):
+    with pytest.raises(error, match=words):
+        taken(fetched, missing)
