@@ -14,6 +14,7 @@
     leader-epoch-checkpoint               first offset of each leader epoch
     damaged-ranges                        what is damaged in the log, where anything is (`range_files`)
     repaired-ranges                       offsets that a repair has given up, where it has any (`range_files`)
+    txnindex-checksums                    what the .txnindex files of closed segments are (`range_files`)
     offset-gaps                           there where a follower has left out offsets as its leader does (`range_files`)
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
@@ -48,6 +49,7 @@ PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 OFFSET_GAPS = "offset-gaps"
 DAMAGED_RANGES = "damaged-ranges"
+TXNINDEX_CHECKSUMS = "txnindex-checksums"
 REPAIRED_RANGES = "repaired-ranges"
 
 LOG_SUFFIX = ".log"

@@ -51,7 +51,7 @@ from millrace_broker.storage.log.log_segments import LogSegments, Rolling, Segme
 from millrace_broker.storage.log.truncation import apply_retention
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
-from millrace_broker.storage.recovery.range_files import name_damage
+from millrace_broker.storage.recovery.range_files import note
 from millrace_broker.storage.recovery.verification import Pace
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.segments.damage import DamagedRange
@@ -65,7 +65,7 @@ class Log:
     """One partition's batches on the disk."""
 
     __slots__ = (
-        "_clock", "_flushing", "_follower", "_fs", "_leader", "_named_damage", "_reader", "_segments", "_writer",
+        "_clock", "_flushing", "_follower", "_fs", "_leader", "_noted", "_reader", "_segments", "_writer",
         "config", "directory", "healing", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ class Log:
         except BaseException:
             self._release_files()
             raise
-        self._named_damage = loaded.named_damage
+        self._noted = loaded.noted
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
     def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
@@ -443,9 +443,9 @@ class Log:
         self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
-        """Writes the damaged ranges into the log's `damaged-ranges` file, if they have changed. Raises StorageError."""
+        """Writes damaged ranges and checksums of indexes to their files, if they have changed. Raises StorageError."""
         with storage_errors(self.directory):
-            self._named_damage = name_damage(self._fs, self.directory, self._segments.now, self._named_damage)
+            self._noted = note(self._fs, self.directory, self._segments.now, self._noted)
 
     # Moving and closing.
 
