@@ -138,13 +138,22 @@ class SegmentScrub:
         try:
             opened.run()
             self._set_aside(opened)
+            if not is_there:
+                self._write_again(segment.path, "the file is missing")
+            elif not opened.damaged_offsets:
+                self._write_again(segment.path, named.findings[0].reason)
         except FileNotFoundError:
+            if self._is_open():
+                raise
             self._set_all_aside()
-            return
-        if not is_there:
-            self._write_again(segment.path, "the file is missing")
-        elif not opened.damaged_offsets:
-            self._write_again(segment.path, named.findings[0].reason)
+
+    def _is_open(self) -> bool:
+        """Returns whether the segment's file can be read though its name is gone, as its descriptor is still open."""
+        try:
+            self._segment.read_at(0, 1)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _check_indexes(self, check: SegmentCheck) -> None:
         """Has the segment written again where an index is wrong; one with damage gets others when it heals."""

@@ -5,7 +5,8 @@ next is what was checked longest ago, or never. `Place` says up to where a round
 
     round under way     segments from its place on, then the next log's ...
     round at its end    the next one begins `log.scrub.interval.ms` after the beginning of this one, or at once if
-                        that is over; sooner if something was left that the next round must see to
+                        that is over; sooner if something was left that the next round must see to, though no sooner
+                        than after nine times as long as this round took: a bad sector must not keep the disk busy
 
 Where the clock was set back behind the beginning of the last round, nobody knows how long ago that was, and the next
 round begins at once.
@@ -30,7 +31,8 @@ from typing import NamedTuple, Self
 
 from millrace_broker.storage.filenames import TopicPartition
 
-AGAIN_MS = 600_000  # after the begin of a round that has left something
+AGAIN_MS = 600_000  # after the begin of a round that has left something, and was short
+RESTS = 9
 
 
 class Place(NamedTuple):
@@ -64,9 +66,11 @@ class Rounds(NamedTuple):
 
     def next_ms(self, now_ms: int, interval_ms: int) -> int:
         """Returns when the next round is to begin; `now_ms`, or earlier, says at once."""
-        if self.last is None or self.last.started_ms > now_ms:
+        last = self.last
+        if last is None or last.started_ms > now_ms:
             return now_ms
-        return self.last.started_ms + (min(interval_ms, AGAIN_MS) if self.last.left else interval_ms)
+        again_ms = max(AGAIN_MS, (last.ended_ms - last.started_ms) * (1 + RESTS))
+        return last.started_ms + (min(interval_ms, again_ms) if last.left else interval_ms)
 
     def begun(self, now_ms: int) -> Rounds:
         """Returns the rounds with another one that begins."""

@@ -1,5 +1,7 @@
 """The swap of a compacted segment for those that it was made of: a crash leaves the old ones or the new one.
 
+A segment that is written again takes its own place in the same way (`log.checks`).
+
     step                                                       what a crash behind it leaves
     1  write and sync <base>.{log,index,timeindex}.cleaned     the old ones; `.cleaned` is removed at the next start
     2  rename .cleaned -> .swap, the .log last                 the old ones, unless the .log.swap is there

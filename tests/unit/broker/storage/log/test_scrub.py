@@ -2,8 +2,10 @@
 
 import pytest
 
+from millrace.descriptor_pool import PooledFileSystem
 from millrace.records.batch import HEADER_BYTES, walk
 from millrace.records.record import decode_records
+from millrace_broker.storage import DamagedRangeError
 from millrace_support.damaged_log import END, FOLDER, GOOD, SEGMENTS, WRITTEN, content_of, flip, open_log, write
 
 CLOSED = SEGMENTS[3]
@@ -93,6 +95,21 @@ def test_damage_in_a_file_that_is_gone_stays_set_aside(fs, log):
     assert scrub(log) == 2
     assert content_of(fs, CLOSED) == content
     assert offsets_of(log.damage) == set(range(header.base_offset, header.next_offset))
+
+
+def test_a_file_that_is_gone_and_not_open_any_more_is_set_aside_whole(fs):
+    """Where files are many, the broker has given most of their descriptors back."""
+    log = open_log(PooledFileSystem(fs, 1), clean=True)
+    fs.unlink(f"{FOLDER}/{CLOSED}")
+    batches = batches_of(CLOSED)
+    start, end = batches[0][1].base_offset, batches[-1][1].next_offset
+    assert scrub(log) == 1
+    assert offsets_of(log.damage) == set(range(start, end))
+    assert scrub(log) == 0
+    with pytest.raises(DamagedRangeError):
+        log.read(start, EVERYTHING, up_to_offset=EVERYTHING)
+    assert next(iter(decode_records(log.read(end, EVERYTHING, up_to_offset=EVERYTHING)))).offset == end
+    log.close()
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

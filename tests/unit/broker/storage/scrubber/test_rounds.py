@@ -12,7 +12,7 @@ from millrace_broker.storage.scrubber.rounds import (
     logs_left,
 )
 
-WEEK_MS = 604_800_000
+HOUR_MS, WEEK_MS = 3_600_000, 604_800_000
 NOW_MS = 1_790_000_000_000
 A0, A1, A10, B0 = (TopicPartition(*one) for one in (("a", 0), ("a", 1), ("a", 10), ("b", 0)))
 LOGS = [A0, A1, A10, B0]
@@ -41,6 +41,7 @@ def test_a_round_goes_on_where_it_was(place, left):
         (NOTHING_LEFT, NOW_MS - 1000 + WEEK_MS),
         (NOTHING_LEFT._replace(findings=3), NOW_MS - 1000 + WEEK_MS),
         (NOTHING_LEFT._replace(left=1), NOW_MS - 1000 + AGAIN_MS),
+        (NOTHING_LEFT._replace(ended_ms=NOW_MS + HOUR_MS - 1000, left=1), NOW_MS - 1000 + 10 * HOUR_MS),
         (CompleteRound(NOW_MS - WEEK_MS - 1, NOW_MS, 0, 0), NOW_MS - 1),  # it took longer than the interval
         (CompleteRound(NOW_MS + 1, NOW_MS + 2, 0, 0), NOW_MS),  # the clock was set back
     ],

@@ -1,4 +1,4 @@
-"""The scrubber of a data directory: rounds over its logs, restarts in the middle of one, and a log that fails alone."""
+"""The scrubber of a data directory: its rounds, restarts in the middle of one, and failures of one log alone."""
 
 from threading import Event
 from uuid import UUID
