@@ -36,7 +36,7 @@ FAULTS_OF_A_MEMBER = 3
 
 @pytest.mark.timeout(3600)
 # The limit of a file is one for the log, too: what it says of it may be cut, or fail with a traceback.
-@pytest.mark.broker_errors(r"storage\.failures", r"\[Errno 27\] File too large", r"\AERROR [\w.]*\Z")
+@pytest.mark.broker_errors(r"storage\.failures", r"File too large", r"\AERROR [\w.]*\Z")
 @pytest.mark.soak(rounds=5, minutes=30)
 def test_the_history_of_a_cluster_shows_no_anomaly(zookeeper, tmp_path, rounds, record_property):
     faults = Counter()

@@ -63,7 +63,7 @@ def rolls(former):
 @pytest.mark.peers
 @pytest.mark.timeout(3600)
 # The limit of a file is one for the log, too: what it says of it may be cut, or fail with a traceback.
-@pytest.mark.broker_errors(r"storage\.failures", r"\[Errno 27\] File too large", r"\AERROR [\w.]*\Z")
+@pytest.mark.broker_errors(r"storage\.failures", r"File too large", r"\AERROR [\w.]*\Z")
 @pytest.mark.soak(rounds=4, minutes=20)
 def test_the_history_of_two_versions_shows_no_anomaly(cluster, java, tmp_path, rounds, record_property):
     faults, ways = Counter(), Counter()
