@@ -369,9 +369,9 @@ class TransactionIndex:
 
     def is_sane(self, base_offset: int) -> bool:
         """Returns whether the file holds whole entries of this version whose markers are in the segment."""
-        if self._file_bytes % ABORTED_ENTRY.size:
-            return False
         data = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
+        if len(data) != self._file_bytes or len(data) % ABORTED_ENTRY.size:
+            return False
         return all(
             version == ABORTED_VERSION and last >= base_offset
             for version, _, _, last, _ in ABORTED_ENTRY.iter_unpack(data)

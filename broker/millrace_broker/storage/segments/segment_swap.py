@@ -64,7 +64,7 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
 
 
 def discard(fs: FileSystem, segment: LogSegment) -> None:
-    """Closes a new segment that won't be used, and removes its files."""
+    """Closes a segment that won't take another's place, and removes its files. Raises OSError."""
     paths = segment.file_paths()
     segment.release()
     for path in paths:
