@@ -19,7 +19,7 @@ pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\
 SETTINGS = {"log.segment.bytes": "3000", "log.index.interval.bytes": "400", **EAGER_SCRUBBER, **KEEPS_ALL}
 BATCHES, RECORDS = 40, 5
 BYTES = {"offset": 7, "length": 11, "magic": 16, "CRC": 18, "attributes": 22, "record": HEADER_BYTES + 30}
-CUTS = {"cut amid a batch": 40, "emptied": 0}
+CUTS = {"cut inside a batch": 40, "emptied": 0}
 MENDED = ["deleted", "replaced", "index flipped", "index deleted", "time index cut"]
 
 

@@ -31,7 +31,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millrace.errors import ErrorCode, MillraceError
@@ -95,11 +96,11 @@ def init_producer_id(services: Services, request: Request) -> Reply:
     if has_id != has_epoch:
         return _told(services, INIT_PRODUCER_ID, request.version, Result(ErrorCode.INVALID_REQUEST))
     if message.transactional_id is None:
-        return later(_told_later(services, INIT_PRODUCER_ID, request.version, _idempotent(services)))
+        return later(_told_later(services, INIT_PRODUCER_ID, request.version, partial(_idempotent, services)))
     expected = Producer(message.producer_id, message.producer_epoch) if has_id else None
     init = InitProducer(milliseconds(message.transaction_timeout), expected)
-    initialized = services.txns.init_producer(message.transactional_id, init)
-    return later(_told_later(services, INIT_PRODUCER_ID, request.version, initialized))
+    initialize = partial(services.txns.init_producer, message.transactional_id, init)
+    return later(_told_later(services, INIT_PRODUCER_ID, request.version, initialize))
 
 
 def _denied(services: Services, request: Request, transactional_id: str | None) -> ErrorCode:
@@ -120,9 +121,11 @@ async def _idempotent(services: Services) -> Result:
     return Result(ErrorCode.NONE, Producer(await services.producer_ids.take(), 0))
 
 
-async def _told_later(services: Services, api: Answered[Any], version: int, work: Awaitable[Result]) -> Parts:
+async def _told_later(
+    services: Services, api: Answered[Any], version: int, work: Callable[[], Awaitable[Result]]
+) -> Parts:
     try:
-        result = await work
+        result = await work()  # begun here, as a client that is gone may have cancelled this before it began
     except MillraceError as failed:
         logger.warning("no producer id can be given: %s", failed)
         result = Result(ErrorCode.COORDINATOR_NOT_AVAILABLE if failed.retriable else failed.code)
@@ -201,7 +204,7 @@ def end(services: Services, request: Request) -> Reply:
     ending = services.txns.end(message.transactional_id, End(producer, message.committed, client_version))
     if ending.done():  # as with one replica; a task for it would cost as much as the decision
         return _told(services, END_TXN, version, ending.result())
-    return later(_told_later(services, END_TXN, version, ending))
+    return later(_told_later(services, END_TXN, version, lambda: ending))
 
 
 def describe(services: Services, request: Request) -> Reply:

@@ -19,7 +19,7 @@ The file `scrub-checkpoint` in the data directory has the place, so that a resta
     at flights 3 1048576                        topic, partition and offset from which it goes on
     crc32c: 5a1cfe03
 
-Without the file, and with one that is damaged, a round begins anew: nothing is lost but the time.
+Without the file, and with one that is damaged, a round begins from the start: nothing is lost but the time.
 """
 
 from __future__ import annotations

@@ -179,11 +179,11 @@ class DirScrubber:
         return 1
 
     def load(self) -> None:
-        """Reads from the checkpoint where the last run of the broker was; without one a round begins anew."""
+        """Reads from the checkpoint where the last run of the broker was; without one a round begins from the start."""
         try:
             self.rounds = Rounds.of_lines(read_lines(self._fs, self._path))
         except (OSError, ValueError, CorruptRecordError) as error:
-            logger.warning("%s: %s; the scrubber begins anew", self._path, error)
+            logger.warning("%s: %s; the scrubber begins from the start", self._path, error)
 
     def save(self) -> None:
         """Writes the checkpoint, unless the disk fails."""

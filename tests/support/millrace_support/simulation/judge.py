@@ -3,8 +3,9 @@
 - A leader epoch of a partition has one leader.
 - The high watermark of a leader does not go back in its epoch.
 - Batches below the high watermark of a leader lie at the same offsets on all later leaders: readers may have them.
-- A batch that was acknowledged with acks=all is on two replicas at that time. Readers get it, and no other one, at its
-  offset, and it is there at the end.
+  They are what clients have sent, and markers of transactions.
+- A batch that was acknowledged with acks=all is on as many replicas as min.insync.replicas asks for at that time.
+  Readers get it, and no other one, at its offset, and it is there at the end.
 - In the end all replicas have the same log, and all are in sync.
 
 Logs are compared batch by batch, as bytes.
@@ -13,45 +14,80 @@ Logs are compared batch by batch, as bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from millrace.clock import Clock
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import Log, TopicPartition
+from millrace_support.simulation.swarm.settings import Settings
+from millrace_support.simulation.workloads.compaction_judge import CompactedHistory
+from millrace_support.simulation.workloads.drawn import (
+    DELETE_RETENTION_MS,
+    LIMITED_TOPIC,
+    LIMITS,
+    Workloads,
+    configs_of,
+)
+from millrace_support.simulation.workloads.history import AFTER_CRC, History
+from millrace_support.simulation.workloads.retention_judge import RetentionJudge
 
-MIN_INSYNC_REPLICAS = 2
 READ_BYTES = 1 << 20
-AFTER_CRC = 21  # where the part of a batch begins that a leader does not change: attributes and all that follows
 
 
 class Judge:
     """Looks at brokers while they run, and at the end."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, partitions: Iterable[TopicPartition], clock: Clock, workloads: Workloads, settings: Settings
+    ) -> None:
         self.anomalies: list[str] = []
+        self._settings = settings
         self.acknowledged: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
-        self._committed: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._written: dict[TopicPartition, set[bytes]] = defaultdict(set)
+        self._clock = clock
+        compacted = configs_of(workloads) if workloads.compaction else {}
+        self.histories: dict[TopicPartition, History] = {
+            key: self._new_history(key, is_compacted="cleanup.policy" in compacted.get(key.topic, {}))
+            for key in partitions
+        }
+        self.retention = {
+            key: RetentionJudge(history, LIMITS, self.anomaly)
+            for key, history in self.histories.items()
+            if key.topic == LIMITED_TOPIC
+        }
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._high_watermarks: dict[tuple[TopicPartition, int, int, int], int] = {}
+
+    def _new_history(self, key: TopicPartition, *, is_compacted: bool) -> History:
+        written = None if key.topic in INTERNAL_TOPICS else self._written[key]
+        if is_compacted:
+            return CompactedHistory(key, self.anomaly, written, DELETE_RETENTION_MS, self._clock.now_ms)
+        return History(key, self.anomaly, written)
 
     def anomaly(self, text: str) -> None:
         """Notes a violation once."""
         if text not in self.anomalies:
             self.anomalies.append(text)
 
-    def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Iterable[Log | None]) -> None:
+    def writes(self, key: TopicPartition, batch: bytes) -> None:
+        """Notes that a client sends a batch."""
+        self._written[key].add(batch[AFTER_CRC:])
+
+    def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Sequence[Log | None]) -> None:
         """Notes an answer to a write with acks=all; as many replicas as min.insync.replicas asks for must have it.
 
         A replica whose log is closed is None, and may have it.
         """
         payload = batch[AFTER_CRC:]
-        holders = sum(log is None or _payload_at(log, offset) == payload for log in replicas)
-        if holders < MIN_INSYNC_REPLICAS:
+        holders = sum(log is None or self._may_have(log, offset, payload) for log in replicas)
+        if holders < self._settings.least_holders(len(replicas)):
             self.anomaly(f"{key}: offset {offset} is acknowledged, and {holders} replicas have it")
         if self.acknowledged[key].setdefault(offset, payload) != payload:
             self.anomaly(f"{key}: offset {offset} is acknowledged twice, for different records")
-        committed = self._committed[key].get(offset)
+        committed = self.histories[key].batches.get(offset)
         if committed is not None and committed[AFTER_CRC:] != payload:
             self.anomaly(f"{key}: offset {offset} is acknowledged, but readers have other records there")
 
@@ -70,38 +106,42 @@ class Judge:
             self._read(key, broker_id, partition.log, before, high_watermark)
         self._high_watermarks[key, broker_id, start, epoch] = high_watermark
 
+    def _may_have(self, log: Log, offset: int, payload: bytes) -> bool:
+        """Returns whether a log has a batch, or had it before it was compacted or deleted."""
+        if log.config.is_compacted or offset < log.log_start_offset:
+            return log.log_end_offset > offset
+        return dict(batches(log, offset, offset + 1)).get(offset, b"")[AFTER_CRC:] == payload
+
     def _read(self, key: TopicPartition, broker_id: int, log: Log, begin: int, end: int) -> None:
-        committed = self._committed[key]
         for offset, batch in batches(log, begin, end):
-            if committed.setdefault(offset, batch) != batch:
-                self.anomaly(f"{key}: readers get other records at offset {offset} from broker {broker_id}")
+            self.histories[key].sees(offset, batch, f"broker {broker_id}")
+
+    def look_at_log(self, broker_id: int, start: int, key: TopicPartition, log: Log) -> None:
+        """Looks where a log begins; `start` is the number of its broker's process."""
+        if key in self.retention:
+            self.retention[key].looks_at(broker_id, start, log, self._clock.now_ms())
 
     def compare(self, key: TopicPartition, replicas: dict[int, Log]) -> None:
         """Compares the logs of a partition once everything is in sync again."""
-        logs = {
-            broker: dict(batches(log, log.log_start_offset, log.log_end_offset)) for broker, log in replicas.items()
-        }
+        history, begin = self.histories[key], max(log.log_start_offset for log in replicas.values())
+        logs = {broker: dict(batches(log, begin, log.log_end_offset)) for broker, log in replicas.items()}
         first = next(iter(logs.values()))
         for broker, found in logs.items():
-            if found != first:
+            if found != first and not isinstance(history, CompactedHistory):
                 self.anomaly(f"{key}: broker {broker} has another log than broker {next(iter(logs))}")
             if replicas[broker].verify().findings:
                 self.anomaly(f"{key}: the log of broker {broker} is damaged: {replicas[broker].verify().findings}")
+            history.check_log(found, replicas[broker].log_end_offset, f"broker {broker}")
+            if key in self.retention:
+                self.retention[key].check_end(broker, replicas[broker])
         for offset, payload in self.acknowledged[key].items():
-            if first.get(offset, b"")[AFTER_CRC:] != payload:
+            if history.batches.get(offset, b"")[AFTER_CRC:] != payload:
                 self.anomaly(f"{key}: what was acknowledged at offset {offset} is lost")
-        for offset, batch in self._committed[key].items():
-            if first.get(offset) != batch:
-                self.anomaly(f"{key}: what readers had at offset {offset} is lost")
-
-
-def _payload_at(log: Log, offset: int) -> bytes:
-    return dict(batches(log, offset, offset + 1)).get(offset, b"")[AFTER_CRC:]
 
 
 def batches(log: Log, begin: int, end: int) -> Iterable[tuple[int, bytes]]:
     """Yields the base offset and the bytes of the batches of a log that begin from `begin` on and before `end`."""
-    offset, log_end = begin, log.log_end_offset
+    offset, log_end = max(begin, log.log_start_offset), log.log_end_offset
     while offset < min(end, log_end):
         data = bytes(contents(log.read(offset, READ_BYTES, up_to_offset=log_end)))
         if not data:

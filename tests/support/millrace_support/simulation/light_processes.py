@@ -1,4 +1,4 @@
-"""Makes many brokers in one process cheap: no threads, small buffers, messages as objects, no garbage collection."""
+"""Makes many brokers in one process cheap: no threads, small buffers, no garbage collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from millrace_broker.replication import broker_link
 from millrace_broker.storage.manager import opening
-from millrace_support.simulation.unencoded import unencoded
+from millrace_broker.storage.throttle import Throttle
 
 SMALL_BUFFER_BYTES = 8 << 10
 
@@ -48,13 +48,13 @@ def _without_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def light_processes() -> Iterator[None]:
-    """Opens and closes logs without threads, and gives links between brokers small buffers, which grow.
+    """Opens and closes logs without threads, compacts without breaks, and gives links small buffers, which grow.
 
-    Messages are handed over without their bytes, and garbage lies until the end.
+    Garbage lies until the end.
     """
     with ExitStack() as patches:
         patches.enter_context(patch.object(opening, "ThreadPoolExecutor", InlineExecutor))
         patches.enter_context(patch.object(broker_link, "SCRATCH_BYTES", SMALL_BUFFER_BYTES))
-        patches.enter_context(unencoded())
+        patches.enter_context(patch.object(Throttle, "_pause", lambda *_: None))
         patches.enter_context(_without_garbage_collection())
         yield

@@ -35,20 +35,22 @@ from millrace_broker.handlers import (
     k18_api_versions,
     log_offsets,
     offset_commits,
+    transaction_partitions,
+    transactions,
 )
-from millrace_broker.handlers.api import InOrder, InTurns, Reply, Request, Services
+from millrace_broker.handlers.api import Api, InOrder, InTurns, Reply, Request, Services
 from millrace_broker.properties.broker_config import BrokerConfig
 from millrace_broker.quotas.client_quotas import ClientQuotas
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.replication.isr_change_sender import IsrChangeSender, Sender
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition_roles import PartitionRoles, ReplicaFetchers
-from millrace_broker.replication.purgatory import CallLater, Purgatory
+from millrace_broker.replication.purgatory import CallLater, CallSoon, Purgatory
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import ControllerFence
-from millrace_broker.storage import Log, LogManager, TopicPartition
+from millrace_broker.storage import CleanerConfig, Log, LogCleaner, LogManager, TopicPartition
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.held_worker import WorkerOfALoop
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
@@ -56,18 +58,18 @@ from millrace_support.simulation.broker_server import BrokerServer
 from millrace_support.simulation.group_members import session_timeout_ms
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_controller import SimulatedController
-from millrace_support.simulation.simulated_coordinator import new_coordinator
+from millrace_support.simulation.simulated_coordinator import CoordinatingBroker, new_coordinator
+from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 
 CLUSTER_ID = "simulation-cluster-id0"
 DATA_DIR = "/data"
-LAG_TIME_MAX_MS = 8_000
-SESSION_TIMEOUT_S = 6.0
 FETCH = FetchSettings(wait_max_ms=3_000, max_bytes=1, backoff_ms=1_000, socket_timeout_ms=4_000)  # batch by batch
 LONGEST_NEWS_S = 0.2
 SYNC_S, LONGEST_SYNCS_S = 0.001, (0.001, 0.01, 0.05)  # of a disk, and whatever waits for it
 LONGEST_SHUTDOWN_S = 2.0
 CHECKPOINT_S = 2.0
+CLEANER = CleanerConfig(dedupe_buffer_bytes=1 << 14)
 
 
 class World(NamedTuple):
@@ -78,7 +80,8 @@ class World(NamedTuple):
     chance: Random
     network: Network
     zookeeper: ModelZooKeeper
-    log_defaults: Mapping[str, str]
+    settings: Settings
+    topic_configs: Mapping[str, Mapping[str, str]]
     brokers: dict[int, SimulatedBroker]
     look_at: Callable[[SimulatedBroker], None]
     anomaly: Callable[[str], None]
@@ -107,7 +110,7 @@ class SimulatedBroker:
         world = self.world
         self.is_running, self.is_closed, self.epoch = True, False, -1
         self.starts += 1
-        self.logs = LogManager(self.fs, world.clock, [DATA_DIR], world.log_defaults, CLUSTER_ID, self.id)
+        self.logs = LogManager(self.fs, world.clock, [DATA_DIR], world.settings.log_properties(), CLUSTER_ID, self.id)
         self.logs.start()
         self._wire()
         self.spawn(self._register())
@@ -117,7 +120,7 @@ class SimulatedBroker:
         """Ends the process; with `power_cut` also the machine, and with `wipe` the disk. The session ends later."""
         self._end_process()
         self.session.disconnect()
-        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire, self.session)
+        self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire, self.session)
         if wipe:
             self.fs = CrashFileSystem()
         else:
@@ -147,8 +150,9 @@ class SimulatedBroker:
             task.cancel()
         for running in self._fetchers._running.values():  # noqa: SLF001  a kill asks no one
             running.task.cancel()
-        for task in (*self._roles._at_work, *self._coordinator.groups.led._loading):  # noqa: SLF001
+        for task in self._roles._at_work:  # noqa: SLF001
             task.cancel()
+        self._coordinator.die()
         self.controller.die()
 
     def pause(self) -> None:
@@ -156,7 +160,9 @@ class SimulatedBroker:
         self.is_paused = True
         self.world.network.pause(self.id)
         self.controller.pause()
-        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire_if_paused, self.session, self.starts)
+        self.world.loop.call_later(
+            self.world.settings.session_timeout_s, self._expire_if_paused, self.session, self.starts
+        )
 
     def resume(self) -> None:
         """Wakes the process, which finds out a moment later that its session has ended."""
@@ -168,7 +174,7 @@ class SimulatedBroker:
     def lose_zookeeper(self) -> None:
         """Cuts the broker off from ZooKeeper, which ends the session in time."""
         self.session.disconnect()
-        self.world.loop.call_later(SESSION_TIMEOUT_S, self._expire_if_lost, self.session)
+        self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire_if_lost, self.session)
 
     def reconnect(self, session: ModelSession) -> None:
         """Lets the process find ZooKeeper again."""
@@ -191,11 +197,12 @@ class SimulatedBroker:
 
     def _wire(self) -> None:
         world = self.world
+        self._cleaner = LogCleaner(self.fs, world.clock, self.logs, CLEANER)
         self._isr_changes = IsrChangeSender(lambda: Sender(self.id, self.epoch), self._controllers_address)
         self.replicas = ReplicaManager(
             self.logs,
             Purgatory(self._timers()),
-            IsrTables(self.id, world.clock, LAG_TIME_MAX_MS, self._isr_changes.propose),
+            IsrTables(self.id, world.clock, world.settings.lag_time_max_ms, self._isr_changes.propose),
         )
         longest_s = world.chance.choice(LONGEST_SYNCS_S)
         for data_dir in self.logs.dirs.all:
@@ -216,14 +223,17 @@ class SimulatedBroker:
             ),
         )
         metadata = MetadataCache(MetadataImage(CLUSTER_ID, -1, {}, {}))
-        self._coordinator = new_coordinator(
-            self.replicas, metadata, world.clock, self._timers(), session_timeout_ms(world.network)
-        )
-        self._roles = PartitionRoles(
-            self.id, self.replicas, self._fetchers, (self._coordinator.groups.led,), _topic_config
-        )
         self.session = ModelSession(world.zookeeper, None, self._zookeeper_changed, self._soon)
         address_of = partial(world.network.address, self.id)
+        self._coordinator = coordinator = new_coordinator(
+            CoordinatingBroker(
+                self.id, self.replicas, metadata, self.session, address_of, world.clock, self._timers(),
+                self._call_soon(),
+            ),
+            session_timeout_ms(world.network),
+        )  # fmt: skip
+        listeners = (coordinator.groups.led, coordinator.txns.led)
+        self._roles = PartitionRoles(self.id, self.replicas, self._fetchers, listeners, self._topic_config)
         self.controller = SimulatedController(
             self.session, self.id, address_of, world.clock, world.chance, world.anomaly
         )
@@ -235,8 +245,12 @@ class SimulatedBroker:
                 clock=world.clock,
                 metadata=metadata,
                 replicas=self.replicas,
-                groups=self._coordinator.groups,
-                consumer_groups=self._coordinator.consumer_groups,
+                groups=coordinator.groups,
+                consumer_groups=coordinator.consumer_groups,
+                producer_ids=coordinator.producer_ids,
+                txns=coordinator.txns,
+                admission=coordinator.admission,
+                workers=None,
                 take_update=self._take_update,
                 broker_id=self.id,
                 fetch_sessions=FetchSessions(100, session_id, self.replicas.changes),
@@ -248,7 +262,7 @@ class SimulatedBroker:
                 quotas=ClientQuotas(),
                 controller=self.controller,
                 produced_in_order=InOrder(),
-                apis={api.key: api for api in controller_requests.APIS if api.key == ApiKey.ALTER_PARTITION},
+                apis=SERVED,
             ),
         )
 
@@ -264,6 +278,11 @@ class SimulatedBroker:
             return self.world.loop.call_later(delay_s, self._fire, starts, do)
 
         return call_later
+
+    def _call_soon(self) -> CallSoon:
+        """Returns what calls a function of this process soon, unless it has ended by then."""
+        starts = self.starts
+        return lambda do: self.world.loop.call_soon(self._fire, starts, do)
 
     def _fire(self, starts: int, do: Callable[[], None]) -> None:
         if self._is_process(starts):
@@ -340,10 +359,30 @@ class SimulatedBroker:
             elapsed_s += CHECKPOINT_S
             with suppress(StorageError):  # the disk is full
                 self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
-            if elapsed_s >= LAG_TIME_MAX_MS / 2000:
+            if not self.is_paused:
+                await self._coordinator.txns.abort_timed_out()
+                self._look_after_logs()
+            if elapsed_s >= self.world.settings.lag_time_max_ms / 2000:
                 elapsed_s = 0.0
                 self.replicas.check_in_sync_replicas()
                 self._ask_for_refused_roles()
+
+    def _look_after_logs(self) -> None:
+        """Applies retention and compacts, when chance says so: brokers do it at different times.
+
+        Judges look before at what all leaders have, as readers may, and after it at what is left.
+        """
+        if not self.world.topic_configs or self.world.chance.random() < 0.5:
+            return
+        for broker in self.world.brokers.values():
+            broker._look()  # noqa: SLF001  they are of one kind
+        with suppress(StorageError):  # the disk is full
+            for _ in self.logs.retention():
+                pass
+            self.logs.remove_deleted()
+            self._cleaner.run()
+            self.logs.release_replaced()
+        self._look()
 
     def _ask_for_refused_roles(self) -> None:
         """Does what `ClusterMember` does, without its threads."""
@@ -351,6 +390,9 @@ class SimulatedBroker:
             event = Create(paths.LOG_DIR_EVENT, codec.encode_log_dir_failure(self.id), sequential=True)
             with suppress(MillraceError):  # cut off from ZooKeeper
                 self.session.multi([event])
+
+    def _topic_config(self, name: str) -> Mapping[str, str]:
+        return self.world.topic_configs.get(name, {})
 
     def _owes(self, what: str) -> None:
         self.world.anomaly(f"broker {self.id}: {what} is not answered")
@@ -372,10 +414,6 @@ class SimulatedBroker:
         return self.world.network.address(self.id, controller) if controller in self.world.brokers else None
 
 
-def _topic_config(_: str) -> Mapping[str, str]:
-    return {}
-
-
 def _produce(services: Services, request: Request) -> Reply:
     (reply,) = k00_produce.handle_all(services, [request])
     if isinstance(reply, Exception):
@@ -392,6 +430,7 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: log_offsets.list_offsets,
+    ApiKey.DELETE_RECORDS: log_offsets.delete_records,
     ApiKey.LEADER_AND_ISR: control_requests.leader_and_isr,
     ApiKey.STOP_REPLICA: control_requests.stop_replica,
     ApiKey.UPDATE_METADATA: control_requests.update_metadata,
@@ -405,4 +444,13 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.API_VERSIONS: k18_api_versions.handle,
     ApiKey.ALTER_PARTITION: controller_requests.alter_partition,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+    ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transaction_partitions.add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets,
+    ApiKey.END_TXN: transactions.end,
+    ApiKey.WRITE_TXN_MARKERS: transaction_partitions.write_markers,
+    ApiKey.TXN_OFFSET_COMMIT: offset_commits.commit_in_transaction,
 }
+
+ASKED_FOR_VERSIONS = (*controller_requests.APIS, *transaction_partitions.APIS)  # by brokers, of each other
+SERVED: Mapping[int, Api] = {api.key: api for api in ASKED_FOR_VERSIONS if api.key in HANDLERS}

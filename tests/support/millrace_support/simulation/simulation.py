@@ -1,10 +1,9 @@
 """A cluster of five brokers under random faults: `play(seed)` returns its history and what was wrong.
 
-Two partitions of three replicas each, min.insync.replicas=2, elections only of replicas in sync. Producers write with
-acks=all and acks=1, without retries and with distinct values. For a while brokers are killed, sleep, lose ZooKeeper,
-each other, their disks' contents or their power, or are taken for ended though they live; then everything heals, and
-the cluster has to come back into sync. Meanwhile members of groups commit offsets, leave and die; in the end their
-groups have to settle.
+Each seed draws its own settings and its own mix of faults (`swarm/`), and which clients it has (`workloads/`). Only
+replicas in sync are elected. Producers write with acks=all and acks=1, without retries and with distinct values. For a
+while there are faults (`faults/`); then everything heals, and the cluster has to come back into sync. Meanwhile members
+of groups commit offsets, leave and die; in the end their groups have to settle.
 
 The power goes only where every write is flushed: with an unflushed log, the last replica in sync may lose what it had
 acknowledged, which ZooKeeper mode can't prevent (KIP-966). For the same reason a disk is wiped only while all else is
@@ -21,58 +20,40 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from random import Random
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from millrace.client.producer.link import encode_produce_head, encode_topics
-from millrace.errors import ErrorCode, MillraceError
+from millrace.errors import MillraceError
 from millrace.internal_topics import OFFSETS_TOPIC
-from millrace.records.record import NewRecord, encode_batch
-from millrace.wire.api import ApiKey
-from millrace.wire.messages import PRODUCE
 from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
-from millrace_support.simulation.client_links import ClientLinks
-from millrace_support.simulation.faults import Faults
+from millrace_support.simulation.faults.breaker import Breaker
+from millrace_support.simulation.faults.playing import FAULTS, play_faults
 from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.light_processes import light_processes
+from millrace_support.simulation.message_bytes import checked_bytes
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
+from millrace_support.simulation.swarm.mix import Mix
+from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
+from millrace_support.simulation.workloads.client_world import ClientWorld
+from millrace_support.simulation.workloads.clients import Clients
+from millrace_support.simulation.workloads.drawn import TOPIC, TOPIC_ID, Workloads, configs_of, topics_of
 
-TOPIC, TOPIC_ID = "t", UUID(int=7)
-TOPICS = {
-    TOPIC: codec.TopicAssignment(topic_id=TOPIC_ID, replicas=((1, 2, 3), (3, 4, 5))),
-    OFFSETS_TOPIC: codec.TopicAssignment(topic_id=UUID(int=8), replicas=((2, 3, 4),)),
-}
-REPLICAS = {
-    TopicPartition(topic, index): replicas
-    for topic, assignment in TOPICS.items()
-    for index, replicas in enumerate(assignment.replicas)
-}
-PARTITIONS = tuple(REPLICAS)
 COMMITTED_TO = TopicPartition(OFFSETS_TOPIC, 0)
-WRITTEN_TO = tuple(key for key in REPLICAS if key.topic == TOPIC)
 KINDS: tuple[tuple[Kind, ...], ...] = ((ClassicMember,), (ConsumerMember,), (ClassicMember, ConsumerMember))
-FIRST_PRODUCER, FIRST_MEMBER, MEMBERS = 100, 200, 3
+FIRST_MEMBER, MEMBERS = 200, 3
 FAULTS_S = 20.0
 WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 60.0
-PRODUCERS = 2
-SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
-PRODUCE_VERSION = 8
-PRODUCE_TIMEOUT_S, PRODUCE_WAIT_MS = 4.0, 3000
-LOG = {
-    "min.insync.replicas": "2", "log.segment.bytes": "2000", "log.index.interval.bytes": "500",
-    "log.retention.ms": "-1",
-}  # fmt: skip
+BROKERS = range(1, 6)
 
 
 class Outcome(NamedTuple):
@@ -91,23 +72,30 @@ class Simulation:
         self.chance = Random(seed)  # noqa: S311  it decides faults, no secrets
         self.loop = VirtualTimeLoop(self.chance)
         self.clock = VirtualClock(self.loop)
-        self.judge = Judge()
+        self.workloads = Workloads.drawn(self.chance)
+        self.settings = Settings.drawn(self.chance)
+        self.mix = Mix.drawn(self.chance, FAULTS)
+        self.topics = self.settings.placed(topics_of(self.workloads), BROKERS, self.chance)
+        self.replicas = {
+            TopicPartition(topic, index): replicas
+            for topic, assignment in self.topics.items()
+            for index, replicas in enumerate(assignment.replicas)
+        }
+        self.judge = Judge(self.replicas, self.clock, self.workloads, self.settings)
         self.history: list[str] = []
         self.zookeeper = ModelZooKeeper()
-        self.network = Network(self.loop, self.chance, slowest_s=self.chance.choice(SLOWEST_S))
-        self.is_flushing = self.chance.random() < 0.5
+        self.network = Network(self.loop, self.chance, slowest_s=self.settings.slowest_s)
         brokers: dict[int, SimulatedBroker] = {}
-        log_defaults = LOG | ({"log.flush.interval.messages": "1"} if self.is_flushing else {})
         self.world = World(
-            self.loop, self.clock, self.chance, self.network, self.zookeeper, log_defaults, brokers,
-            self._look_at, self.judge.anomaly,
+            self.loop, self.clock, self.chance, self.network, self.zookeeper, self.settings,
+            configs_of(self.workloads), brokers, self._look_at, self.judge.anomaly,
         )  # fmt: skip
-        for broker in range(1, 6):
+        for broker in BROKERS:
             brokers[broker] = SimulatedBroker(self.world, broker)
         self.brokers = brokers
         self.groups = self._new_groups()
         self._is_over = False
-        self._written = self._acknowledged = 0
+        self.clients = Clients(self._client_world(), self.workloads)
 
     def run(self) -> None:
         """Plays the whole history."""
@@ -122,36 +110,46 @@ class Simulation:
     async def _play(self) -> None:
         for path in paths.PERSISTENT:
             self.zookeeper.put(path, b"")
-        for topic, assignment in TOPICS.items():
+        for topic, assignment in self.topics.items():
             self.zookeeper.put(paths.topic(topic), codec.encode_topic(assignment))
         for broker in self.brokers.values():
             broker.start()
         await asyncio.sleep(2)
-        clients = [self.loop.create_task(self._produce(FIRST_PRODUCER + number)) for number in range(PRODUCERS)]
+        for text in (f"workloads: {self.workloads}", self.settings, self.mix):
+            self.note(f"{text}")
+        self.clients.begin()
         for group in self.groups:
             group.begin()
-        await Faults(self, PARTITIONS).play(FAULTS_S)
+        await play_faults(Breaker(self, self.mix.longest_s), self.mix, FAULTS_S)
         self.note("all heals")
         await self._heal()
         self._is_over = True
-        await asyncio.gather(*clients)
+        await self.clients.end()
         if not await self._settles():
             return
         for group in self.groups:
             group.end()
-        if await self._is_in_sync():
-            for key, replicas in REPLICAS.items():
+        if await self._is_at_rest():
+            self.clients.check_all()
+            for key, replicas in self.replicas.items():
                 self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
 
     def _new_groups(self) -> list[SimulatedGroup]:
         """Returns a group of members that use the classic protocol, one of those that use the other one, or both."""
         world = GroupWorld(self.loop, self.chance, self.network, tuple(self.brokers), self.note, self.judge.anomaly)
-        consumed = Consumed(TOPIC, TOPIC_ID, [key.partition for key in WRITTEN_TO])
+        consumed = Consumed(TOPIC, TOPIC_ID, [key.partition for key in self.replicas if key.topic == TOPIC])
         state = partial(self.state_of, COMMITTED_TO)
         return [
             SimulatedGroup(world, kind, consumed, state, range(first, first + MEMBERS))
             for kind, first in zip(self.chance.choice(KINDS), count(FIRST_MEMBER, MEMBERS), strict=False)
         ]
+
+    def _client_world(self) -> ClientWorld:
+        return ClientWorld(
+            self.loop, self.clock, self.chance, self.network, self.judge, self.brokers, self.replicas,
+            {topic: assignment.topic_id for topic, assignment in self.topics.items()}, self.state_of, count(1),
+            self.note, lambda: self._is_over,
+        )  # fmt: skip
 
     def note(self, text: str) -> None:
         """Adds a line to the history."""
@@ -170,43 +168,12 @@ class Simulation:
     def _look_at(self, broker: SimulatedBroker) -> None:
         for key, partition in broker.replicas.partitions.items():
             self.judge.look_at_leader(broker.id, broker.starts, key, partition)
+        for key, log in broker.logs.logs().items():
+            self.judge.look_at_log(broker.id, broker.starts, key, log)
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
         if "exception" in context:  # a pending task of a dead process has none
             self.judge.anomaly(f"{context['message']}: {context['exception']!r}")
-
-    # Clients.
-
-    async def _produce(self, machine: int) -> None:
-        """Writes until the faults are over."""
-        links = ClientLinks(self.network, machine, PRODUCE_TIMEOUT_S)
-        while not self._is_over:
-            key = self.chance.choice(WRITTEN_TO)
-            state = self.state_of(key)
-            if state is not None and state.leader >= 0:
-                await self._write(links, key, state.leader)
-            await asyncio.sleep(self.chance.choice((0.05, 0.5, 1.5)))
-
-    async def _write(self, links: ClientLinks, key: TopicPartition, leader: int) -> None:
-        self._written += 1
-        value = self._written
-        acks = self.chance.choice([-1, -1, -1, 1])
-        records = [NewRecord(b"%d" % value)] * self.chance.randint(1, 3)
-        batch = encode_batch(records)
-        written = [(*key, batch)]
-        message = encode_produce_head(acks, PRODUCE_WAIT_MS, written) + b"".join(encode_topics(written))
-        try:
-            link = await links.to(leader)
-            body = await link.exchange(ApiKey.PRODUCE, PRODUCE_VERSION, message)
-        except MillraceError:
-            return
-        (produced,) = PRODUCE.decode_response(PRODUCE_VERSION, body).responses[0].partition_responses
-        answer = ErrorCode(produced.error_code).name
-        offset = produced.base_offset
-        self.note(f"value {value} to {key.partition} at {leader}, acks {acks}: {answer}, offset {offset}")
-        if produced.error_code == ErrorCode.NONE and acks == -1:
-            self._acknowledged += 1
-            self.judge.acknowledges(key, offset, batch, [self.brokers[one].open_log(key) for one in REPLICAS[key]])
 
     # The end.
 
@@ -246,20 +213,22 @@ class Simulation:
     def _are_settled(self) -> bool:
         return all(group.is_settled for group in self.groups)
 
-    async def _is_in_sync(self) -> bool:
-        """Waits until all replicas are in sync."""
+    async def _is_at_rest(self) -> bool:
+        """Waits until all replicas are in sync, no transaction is open, and readers have read everything."""
         return await self._is_over_in_time(
-            "in sync again", lambda: all(map(self._is_whole, REPLICAS)), lambda: [*map(self.state_of, REPLICAS)]
+            "in sync again",
+            lambda: all(map(self._is_whole, self.replicas)) and self.clients.have_read_all(),
+            lambda: [*map(self.state_of, self.replicas), *map(str, self.clients.readers)],
         )
 
     def _is_whole(self, key: TopicPartition) -> bool:
         state = self.state_of(key)
-        if state is None or state.leader < 0 or set(state.isr) != set(REPLICAS[key]):
+        if state is None or state.leader < 0 or set(state.isr) != set(self.replicas[key]):
             return False
         leader = self.brokers[state.leader].replicas.partitions.get(key)
-        logs = [self.brokers[one].logs.logs().get(key) for one in REPLICAS[key]]
+        logs = [self.brokers[one].logs.logs().get(key) for one in self.replicas[key]]
         ends = {-1 if log is None else log.log_end_offset for log in logs}
-        return leader is not None and ends == {leader.high_watermark}
+        return leader is not None and ends == {leader.high_watermark} == {leader.last_stable_offset}
 
 
 async def _end_tasks() -> None:
@@ -317,9 +286,13 @@ def _logging(simulation: Simulation, level: int | None) -> Iterator[None]:
 def play(seed: int, level: int | None = None) -> Outcome:
     """Plays the history of a seed; with a level of `logging`, what is logged from that level on is in the history."""
     simulation = Simulation(seed)
-    with _logging(simulation, level), light_processes(), decided_member_ids(simulation.chance):
+    with ExitStack() as around:
+        around.enter_context(_logging(simulation, level))
+        around.enter_context(light_processes())
+        around.enter_context(checked_bytes(simulation.judge.anomaly))
+        around.enter_context(decided_member_ids(simulation.chance))
         simulation.run()
-    return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation._acknowledged)  # noqa: SLF001
+    return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation.clients.acknowledged)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """Producer ids: each is given once, by however many brokers, restarts and power cuts."""
 
 import asyncio
+import gc
+import warnings
 from collections import Counter
+from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
 from uuid import uuid4
@@ -140,6 +143,37 @@ def test_a_client_tries_again_where_that_may_help(error, code):
 
     answer = decode(ApiKey.INIT_PRODUCER_ID, 4, Direction.RESPONSE, b"".join(asyncio.run(ask())))
     assert (answer.error_code, answer.producer_id) == (code, -1)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "one"])
+def test_a_client_that_is_gone_at_once_leaves_nothing_behind(transactional_id):
+    """The answer is cancelled before the work on it has begun; a coroutine that nobody awaits is an error here."""
+    begun = []
+
+    async def work(*_):
+        begun.append(True)
+
+    async def ask():
+        fields = {
+            "transactional_id": transactional_id, "transaction_timeout": 1, "producer_id": -1, "producer_epoch": -1,
+        }  # fmt: skip
+        body = encode(ApiKey.INIT_PRODUCER_ID, 4, Direction.REQUEST, fields)
+        services = SimpleNamespace(
+            producer_ids=SimpleNamespace(take=work),
+            txns=SimpleNamespace(init_producer=work),
+            errors=Counter(),
+            authorizer=None,
+        )
+        answer = transactions.init_producer_id(services, Request(4, "client", memoryview(body)))
+        answer.cancel()
+        with suppress(asyncio.CancelledError):
+            await answer
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        asyncio.run(ask())
+        gc.collect()
+    assert ([str(one.message) for one in found], begun) == ([], [])
 
 
 def test_a_power_cut_at_any_operation_gives_no_block_twice():

@@ -97,7 +97,7 @@ def test_damage_in_a_file_that_is_gone_stays_set_aside(fs, log):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["flipped", "cut", "emptied", "gone"])
-def test_an_index_that_does_not_fit_is_made_anew(fs, log, suffix, harm):
+def test_an_index_that_does_not_fit_is_made_again(fs, log, suffix, harm):
     name = CLOSED.replace(".log", suffix)
     content = content_of(GOOD, name)
     if harm == "gone":

@@ -1,4 +1,4 @@
-"""The scrubber of a data directory: rounds over its logs, restarts amid one, and failures of one log alone."""
+"""The scrubber of a data directory: rounds over its logs, restarts in the middle of one, and a log that fails alone."""
 
 from threading import Event
 from uuid import UUID
@@ -128,7 +128,7 @@ def test_a_restart_goes_on_where_the_round_was(scene, checked):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"nonsense\n", b"version: 0\nnow 1 2 3\ncrc32c: 00000000\n"])
-def test_a_lost_or_damaged_file_begins_the_round_anew(scene, content):
+def test_a_lost_or_damaged_file_begins_the_round_from_the_start(scene, content):
     scene.scrubber.step()
     scene.fs.unlink(CHECKPOINT)
     if content is not None:

@@ -1,0 +1,33 @@
+"""Plays the faults of a seed: what brokers, disks, the network and ZooKeeper suffer by chance, each for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from millrace_support.simulation.faults import connections, disks, processes
+from millrace_support.simulation.faults.breaker import Breaker, Fault
+from millrace_support.simulation.swarm.mix import Mix
+
+FAULTS: Mapping[str, Fault] = {**processes.FAULTS, **connections.FAULTS, **disks.FAULTS}
+ALONE = (disks.wipe,)  # no other fault begins before it is over
+
+
+async def play_faults(breaker: Breaker, mix: Mix, duration_s: float) -> None:
+    """Lets faults begin for so long, and does not wait for their ends."""
+    loop = breaker.simulation.loop
+    end = loop.time() + duration_s
+    while loop.time() < end:
+        await asyncio.sleep(breaker.chance.uniform(0.2, mix.longest_pause_s))
+        fault = FAULTS[mix.pick(breaker.chance)]
+        breaker.under_way += 1
+        task = loop.create_task(fault(breaker))
+        task.add_done_callback(lambda _: _ended(breaker))
+        if fault in ALONE:
+            await task
+    await asyncio.sleep(0)
+    breaker.is_over = True
+
+
+def _ended(breaker: Breaker) -> None:
+    breaker.under_way -= 1

@@ -1,0 +1,87 @@
+"""The settings of a seed: how many replicas and partitions there are, and what properties and networks they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Self
+
+from millrace.zk.codec import TopicAssignment
+from millrace_support.simulation.workloads.drawn import TOPIC
+
+REPLICAS = (1, 2, 3, 3, 3, 3, 5)
+PARTITIONS = (1, 2, 2, 4)
+MIN_ISR = (1, 2, 2, 2, 3)
+SEGMENT_BYTES, INDEX_INTERVAL_BYTES = (700, 2_000, 2_000, 100_000), (1, 500, 500, 4_096)
+LAG_TIME_MAX_MS = (6_000, 8_000, 20_000)
+SESSION_TIMEOUT_S = (3.0, 6.0, 12.0)
+SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What chance has decided for a seed.
+
+    Attributes:
+        replicas: how many each partition has.
+        partitions: how many the topic that is written to has.
+        min_isr: min.insync.replicas.
+        segment_bytes: log.segment.bytes.
+        index_interval_bytes: log.index.interval.bytes.
+        is_flushing: whether each write is flushed. Only then the power may go.
+        lag_time_max_ms: replica.lag.time.max.ms.
+        session_timeout_s: how long ZooKeeper waits for a broker.
+        slowest_s: how long bytes travel at most.
+    """
+
+    replicas: int
+    partitions: int
+    min_isr: int
+    segment_bytes: int
+    index_interval_bytes: int
+    is_flushing: bool
+    lag_time_max_ms: int
+    session_timeout_s: float
+    slowest_s: float
+
+    @classmethod
+    def drawn(cls, chance: Random) -> Self:
+        """Returns settings that chance decides, each for itself."""
+        return cls(
+            replicas=chance.choice(REPLICAS),
+            partitions=chance.choice(PARTITIONS),
+            min_isr=chance.choice(MIN_ISR),
+            segment_bytes=chance.choice(SEGMENT_BYTES),
+            index_interval_bytes=chance.choice(INDEX_INTERVAL_BYTES),
+            is_flushing=chance.random() < 0.5,
+            lag_time_max_ms=chance.choice(LAG_TIME_MAX_MS),
+            session_timeout_s=chance.choice(SESSION_TIMEOUT_S),
+            slowest_s=chance.choice(SLOWEST_S),
+        )
+
+    def log_properties(self) -> Mapping[str, str]:
+        """Returns the brokers' properties for logs."""
+        flushing = {"log.flush.interval.messages": "1"} if self.is_flushing else {}
+        return {
+            "min.insync.replicas": str(self.min_isr),
+            "log.segment.bytes": str(self.segment_bytes),
+            "log.index.interval.bytes": str(self.index_interval_bytes),
+            "log.retention.ms": "-1",
+            **flushing,
+        }
+
+    def least_holders(self, replicas: int) -> int:
+        """Returns how many of a partition's replicas have what was acknowledged with acks=all."""
+        return min(self.min_isr, replicas)
+
+    def placed(
+        self, topics: Mapping[str, TopicAssignment], brokers: range, chance: Random
+    ) -> Mapping[str, TopicAssignment]:
+        """Returns topics with replicas on brokers that chance decides, `t` with as many partitions as decided."""
+        return {name: self._placed(name, topic, brokers, chance) for name, topic in topics.items()}
+
+    def _placed(self, name: str, topic: TopicAssignment, brokers: range, chance: Random) -> TopicAssignment:
+        partitions = self.partitions if name == TOPIC else len(topic.replicas)
+        replicas = tuple(tuple(chance.sample(brokers, self.replicas)) for _ in range(partitions))
+        return TopicAssignment(topic_id=topic.topic_id, replicas=replicas)
