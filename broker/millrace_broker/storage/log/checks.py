@@ -11,7 +11,7 @@ start would find: it opens the file of a closed segment by its name.
 | the name is gone, and the file is not open any more (`millrace.descriptor_pool`) | the whole segment is set aside |
 | an index file is gone, or does not fit the batches, which are whole | the segment is written again, with its indexes |
 | the index of aborted transactions is not as it was written | it is not read, and whoever heals damage makes it again |
-| the name of the active segment is gone | it is told, and the next append begins another segment; then as above |
+| the name of the active segment is gone | the next append begins another one, or else whoever heals; then as above |
 
 To write a segment again is to copy it beside itself, rebuild the indexes of the copy, sync it, and swap it for the old
 one as compaction does (`segment_swap`): readers keep the old one until they are done. A crash before the swap leaves
@@ -119,9 +119,10 @@ class SegmentScrub:
         self.result.checked_bytes = check.checked_bytes
         self._set_aside(check)
         if segment.size_bytes and not self._fs.exists(segment.path) and self._is_active_still():
-            segment.is_index_full = True  # so the next append begins another segment, and this one is written again
+            segment.has_lost_its_name = True
+            segment.is_index_full = True  # so the next append begins another segment
             self.result.is_left = True
-            self._tell("%s is missing; it is written again once the next append has begun another", segment.path)
+            self._tell("%s is missing; it is written again once another segment has begun", segment.path)
 
     def _is_active_still(self) -> bool:
         with self._settled() as is_settled:
