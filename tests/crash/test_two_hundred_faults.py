@@ -1,15 +1,15 @@
 """Three brokers, two of which must be in sync, through 200 faults, of which a third damages what is on their disks.
 
-Brokers are killed, stopped and paused, and whole disks are wiped. `chaos/fault_plan.py` can draw flipped bits, too, and
-files that are cut off or deleted, of running brokers and of stopped ones. Meanwhile clients send with acks=all, copy in
-transactions, some of which are aborted, and read committed records (`chaos/chaos_load.py`). Nothing that was
+Brokers are killed, stopped and paused; bits of any file of a log, or of the checkpoints, are flipped, files are cut off
+or deleted, of running brokers and of stopped ones; and whole disks are wiped. Meanwhile clients send with acks=all,
+copy in transactions, some of which are aborted, and read committed records (`chaos/chaos_load.py`). Nothing that was
 acknowledged is lost, nothing of an aborted transaction is read, no transaction is torn, the group's offsets agree with
 the copies, all replicas are equal byte for byte, and no range is left damaged.
 
-A record survives where a sound copy does. So damage is done to one broker at a time: the next one comes once all
-brokers have checked all segments, named no damage, and are in sync. Kills and pauses come while damage is not healed
-yet, to any broker, but each once all are in sync, since the last one in sync may be the damaged one. A file that is
-deleted under a running broker is still there for it; it is restarted with the same fault.
+A record survives where a sound copy does. So damage is done to one broker at a time: the next one comes once the
+scrubbers of all brokers have been over all files and found nothing, and all replicas are in sync. Kills and pauses come
+while damage is not healed yet, to any broker, but each once all are in sync, since the last one in sync may be the
+damaged one.
 
 `MILLRACE_CHAOS_SEED=4711` draws the faults of a seed again; each run prints its own.
 """
@@ -19,20 +19,23 @@ import json
 import logging
 import os
 import random
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from functools import partial
 from itertools import islice
 
 import pytest
 from chaos_load import Load, create_topics
 from content_judge import content_findings
 from fault_injection import happen
-from fault_plan import WIPED, drawn
+from fault_plan import DAMAGE, WIPED, drawn
 from replica_judge import replica_findings
 
 from millrace_support.admin_requests import change_request, read_request
 from millrace_support.broker_clusters import broker_cluster
+from millrace_support.broker_properties import EAGER_SCRUBBER, KEEPS_ALL
 from millrace_support.waiting import PATIENCE_S, awaited
 
 logger = logging.getLogger(__name__)
@@ -51,57 +54,63 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "log.segment.bytes": SEGMENT_BYTES,
     "log.index.interval.bytes": "1000",
-    "log.retention.ms": "-1",
     "log.segment.delete.delay.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.min.cleanable.ratio": "0.1",
+    **EAGER_SCRUBBER,
+    **KEEPS_ALL,
 }
 EVENTS, COPIES = 20, 10  # that are read between two faults
 SHOWN = 20
-KINDS_OF_DAMAGE = (WIPED,)  # what a broker gets over by itself
+UNAVAILABLE = 503
+KINDS_OF_DAMAGE = (*DAMAGE, WIPED)
 
 
-def wholly_checked(broker):
-    """Returns True if the broker has checked all segments and no range is damaged; None if it can't say so yet."""
+def asked(request):
+    """Returns the JSON that a broker answers, an error's too; None while it opens its logs or its endpoint."""
     try:
-        with urllib.request.urlopen(change_request(broker, "maintenance/verify"), timeout=PATIENCE_S) as answer:
-            reports = json.load(answer)["partitions"]
-        with urllib.request.urlopen(read_request(broker, "readyz"), timeout=PATIENCE_S) as answer:
-            damage = json.load(answer)["checks"]["damage"]
-    except urllib.error.HTTPError as error:  # it still opens its logs
-        if error.code != 503:
-            raise
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return None if error.code == UNAVAILABLE else json.load(error)
+    except urllib.error.URLError:
         return None
-    return (not damage and not any(report["findings"] for report in reports)) or None
 
 
 def damage_of(cluster):
-    """Returns what each broker's health says of damage."""
-    found = {}
-    for number, broker in cluster.brokers.items():
-        try:
-            with urllib.request.urlopen(read_request(broker, "readyz"), timeout=PATIENCE_S) as answer:
-                found[number] = json.load(answer)["checks"]["damage"]
-        except urllib.error.HTTPError as error:
-            found[number] = error.read().decode()
+    """Returns what each broker says of its scrubber and of damage, for the message of a test that fails."""
+    found = {number: asked(read_request(each, "maintenance/scrub")) for number, each in cluster.brokers.items()}
     return json.dumps(found, indent=1)
 
 
+def is_whole(broker, since_ms):
+    """Returns True if the scrubber has found nothing in a round since then, and nothing is damaged; else None."""
+    progress = asked(read_request(broker, "maintenance/scrub"))
+    if progress is None or "directories" not in progress:
+        return None
+    [scrub] = progress["directories"]
+    if scrub["damage"] or scrub["last_findings"] or (scrub["last_started_ms"] or 0) < since_ms:
+        return None
+    checked = asked(change_request(broker, "maintenance/verify"))
+    is_clean = checked is not None and not any(report["findings"] for report in checked["partitions"])
+    return is_clean or None
+
+
 def await_healed(cluster):
-    """Waits until all replicas are in sync, and each broker has found nothing that is damaged."""
+    """Waits until each broker has checked all that is on its disk and found nothing, and all replicas are in sync."""
     cluster.all_in_sync()
+    since_ms = time.time_ns() // 10**6
     for number, broker in cluster.brokers.items():
-        look = lambda broker=broker: wholly_checked(broker)  # noqa: E731
-        awaited(look, f"broker {number} has no damage", lambda: damage_of(cluster))
+        awaited(partial(is_whole, broker, since_ms), f"broker {number} is whole", partial(damage_of, cluster))
     cluster.all_in_sync()
 
 
 def play(cluster, load, faults):
     """Lets the faults happen, each once the clients have come further; yields a sentence for each."""
     for number, fault in enumerate(faults):
-        load.reader.await_more(EVENTS, COPIES, lambda: damage_of(cluster))
+        load.reader.await_more(EVENTS, COPIES, partial(damage_of, cluster))
         if fault.is_damage:
             await_healed(cluster)
         else:

@@ -1,7 +1,6 @@
 """Does to the brokers of a cluster what a fault says, and returns a sentence that says what exactly was done.
 
-The bytes of a file are changed in place, so that a running broker meets them by the descriptors that it holds. A file
-that is deleted from under a running broker is missed at its next start, so it is restarted with that fault.
+The bytes of a file are changed in place, so that a running broker meets them by the descriptors that it holds.
 
 `meta.properties` and what lies beside it for the admin endpoint are left alone: a broker that does not know who it is
 refuses to start, and says so.
@@ -29,6 +28,7 @@ FILES = {
 }
 SEGMENTS = ("closed segment", "active segment")
 BITS = 8
+RESTARTED_SHARE = 0.3  # of the brokers that were damaged while they ran
 
 
 def happen(cluster, fault):
@@ -46,7 +46,7 @@ def happen(cluster, fault):
         broker.start()
     elif when and f"while {when}" == RUNNING:
         done = damaged(broker.data_dir, what, fault.files, chance)
-        if what == "deleted" or chance.random() < 0.3:
+        if chance.random() < RESTARTED_SHARE:
             end(broker, fault.ending)
             broker.start()
             done += f", and then {fault.ending}"

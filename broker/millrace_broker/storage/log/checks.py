@@ -10,7 +10,8 @@ start would find: it opens the file of a closed segment by its name.
 | the same, and the open file is damaged, too | its damage is set aside, and the segment is written again |
 | the name is gone, and the file is not open any more (`millrace.descriptor_pool`) | the whole segment is set aside |
 | an index file is gone, or does not fit the batches, which are whole | the segment is written again, with its indexes |
-| the name of the active segment is gone | it is told, and the next append begins another segment; then as above |
+| the index of aborted transactions is not as it was written | it is not read, and whoever heals damage makes it again |
+| the name of the active segment is gone | the next append begins another one, or else whoever heals; then as above |
 
 To write a segment again is to copy it beside itself, rebuild the indexes of the copy, sync it, and swap it for the old
 one as compaction does (`segment_swap`): readers keep the old one until they are done. A crash before the swap leaves
@@ -118,9 +119,10 @@ class SegmentScrub:
         self.result.checked_bytes = check.checked_bytes
         self._set_aside(check)
         if segment.size_bytes and not self._fs.exists(segment.path) and self._is_active_still():
-            segment.is_index_full = True  # so the next append begins another segment, and this one is written again
+            segment.has_lost_its_name = True
+            segment.is_index_full = True  # so the next append begins another segment
             self.result.is_left = True
-            self._tell("%s is missing; it is written again once the next append has begun another", segment.path)
+            self._tell("%s is missing; it is written again once another segment has begun", segment.path)
 
     def _is_active_still(self) -> bool:
         with self._settled() as is_settled:
@@ -161,12 +163,16 @@ class SegmentScrub:
         aborted = segment.transaction_index
         if segment.damage or check.indexes is None:
             return
+        try:
+            has_aborted = bool(aborted.entries())
+        except CorruptRecordError as error:
+            self.result.is_left = True
+            self._tell("%s; it is made again, of the log's batches", error)
+            return
         if check.indexes.findings:
             finding = check.indexes.findings[0]
             self._write_again(f"{finding.file}, byte {finding.position}", finding.reason)
-        elif not aborted.is_sane(segment.base_offset):
-            self._tell("%s is damaged; the next start makes it again", aborted.path)
-        elif aborted.entries() and not self._fs.exists(aborted.path):
+        elif has_aborted and not self._fs.exists(aborted.path):
             self._write_again(aborted.path, "the file is missing")
 
     def _run_by_name(self, check: SegmentCheck) -> bool:

@@ -217,10 +217,18 @@ class LogHealing:
         return [one for one in self._segments.now if one.damage and one.next_offset > start]
 
     def roll(self) -> None:
-        """Begins a new active segment if the present one is damaged, so that it can be healed. Raises StorageError."""
+        """Begins a new active segment if the present one is damaged or its file gone, so that it can be healed.
+
+        Raises StorageError.
+        """
         self._segments.check_writable()
-        if self._segments.now.active.damage:
+        if self._segments.now.active.damage or self.must_roll:
             self._writer.roll()
+
+    @property
+    def must_roll(self) -> bool:
+        """Whether the file of the active segment is gone, which is written again once another one has begun."""
+        return self._segments.now.active.has_lost_its_name
 
     def healing(self, damaged: LogSegment) -> SegmentHealing:
         """Returns the beginning of a segment in the place of a damaged, closed one. Raises StorageError."""
@@ -272,8 +280,8 @@ class LogHealing:
 
     @property
     def is_due(self) -> bool:
-        """Whether anything is damaged, or `owes_producers`."""
-        return self.owes_producers or bool(self.damaged_segments())
+        """Whether anything is damaged, or `owes_producers`, or `must_roll`."""
+        return self.owes_producers or self.must_roll or bool(self.damaged_segments())
 
     @property
     def owes_producers(self) -> bool:

@@ -116,6 +116,18 @@ def test_healing_makes_an_index_again_that_a_read_has_found_changed(damage):
         assert content_of(fs, name) == content_of(GOOD, name)
 
 
+def test_the_scrubber_finds_an_index_that_has_changed():
+    fs = GOOD.after_kill()
+    log = opened(fs, clean=True)
+    emptied(fs, INDEXES[1])
+    [segment] = [one for one in log.segments if one.path.endswith(INDEXES[1].replace(".txnindex", ".log"))]
+    assert log.scrub(segment, lambda _: None).is_left
+    assert log.healing.is_due
+    log.healing.reread_producers()
+    assert log.scrub(segment, lambda _: None).findings == 0
+    assert aborted(log) == EXPECTED
+
+
 def test_a_healed_segment_is_not_read_with_an_index_that_has_changed():
     fs = GOOD.after_kill()
     name = INDEXES[1].replace(".txnindex", ".log")

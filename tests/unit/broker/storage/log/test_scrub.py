@@ -137,6 +137,17 @@ def test_the_active_segment_is_written_again_once_it_is_closed(fs, log):
     assert content_of(fs, SEGMENTS[-1]) == content_of(GOOD, SEGMENTS[-1])
 
 
+def test_the_active_segment_of_a_quiet_log_is_written_again_once_healing_has_begun_another(fs, log):
+    fs.unlink(f"{FOLDER}/{SEGMENTS[-1]}")
+    assert log.scrub(log.segments.active, lambda _: None).is_left
+    assert (log.healing.is_due, log.healing.must_roll) == (True, True)
+    log.healing.roll()
+    log.flush()
+    assert scrub(log) == 1
+    assert content_of(fs, SEGMENTS[-1]) == content_of(GOOD, SEGMENTS[-1])
+    assert (log.healing.is_due, log.damage, scrub(log), read_all(log)) == (False, [], 0, WRITTEN)
+
+
 @pytest.mark.parametrize("change", ["truncated", "deleted", "closed"])
 def test_what_the_log_has_lost_meanwhile_is_no_damage(fs, log, change):
     segment = log.segments[3]
