@@ -168,8 +168,9 @@ class Simulation:
     def _look_at(self, broker: SimulatedBroker) -> None:
         for key, partition in broker.replicas.partitions.items():
             self.judge.look_at_leader(broker.id, broker.starts, key, partition)
-        for key, log in broker.logs.logs().items():
-            self.judge.look_at_log(broker.id, broker.starts, key, log)
+        for key in self.judge.retention:
+            if (log := broker.logs.logs().get(key)) is not None:
+                self.judge.look_at_log(broker.id, broker.starts, key, log)
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
         if "exception" in context:  # a pending task of a dead process has none
