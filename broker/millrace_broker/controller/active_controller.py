@@ -415,13 +415,23 @@ class ActiveController:
         assignment = self.cluster.assignment(key)
         if assignment is None or key.topic in self.cluster.deleting:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if target is None and not assignment.is_reassigned:
+            return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        if self._leaves_none_in_sync(key, assignment, assignment.to(assignment.origin if target is None else target)):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if target is None:
-            return ErrorCode.NONE if assignment.is_reassigned else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            return ErrorCode.NONE
         is_valid = target and min(target) >= 0 and len(set(target)) == len(target)
         if not is_valid or not self.cluster.live() >= set(assignment.to(target).adding):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         changes_factor = len(target) != len(assignment.origin)
         return ErrorCode.INVALID_REPLICATION_FACTOR if keeps_factor and changes_factor else ErrorCode.NONE
+
+    def _leaves_none_in_sync(self, key: TopicPartition, before: Assignment, after: Assignment) -> bool:
+        """Returns whether a change deletes all in-sync replicas: it deletes at once what it leaves out."""
+        state = self.cluster.leaders.get(key)
+        in_sync = set[int]() if state is None else set(state.isr) & set(before.replicas)
+        return bool(in_sync) and in_sync.isdisjoint(after.replicas)
 
     def _send(self, *, metadata_first: bool = False) -> None:
         for broker, requests in self._requests.drain(metadata_first=metadata_first).items():

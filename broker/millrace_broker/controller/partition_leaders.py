@@ -1,6 +1,7 @@
 """Elects leaders: writes new states of partitions to ZooKeeper, and has the brokers told of them.
 
-A state that another writer has changed meanwhile is read again, and what was to be done is decided again.
+A state that another writer has changed meanwhile is read again, and what was to be done is decided again. A topic that
+is being deleted keeps its states: a broker that is told its role makes the log again that it has just deleted.
 
 `Reassignments` moves partitions to other brokers (KIP-455):
 
@@ -127,7 +128,7 @@ class PartitionLeaders:
 
     def _decided(self, keys: Iterable[TopicPartition], decide: Decide) -> dict[TopicPartition, LeaderAndIsr]:
         decided: dict[TopicPartition, LeaderAndIsr] = {}
-        for key in sorted(keys):
+        for key in sorted(one for one in keys if one.topic not in self._cluster.deleting):
             assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
             after = None if assignment is None or state is None else decide(key, assignment, state)
             if after is not None:

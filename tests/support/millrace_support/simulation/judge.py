@@ -67,6 +67,26 @@ class Judge:
             return CompactedHistory(key, self.anomaly, written, DELETE_RETENTION_MS, self._clock.now_ms)
         return History(key, self.anomaly, written)
 
+    def begins(self, key: TopicPartition) -> None:
+        """Notes a partition that is created."""
+        self.histories[key] = self._new_history(key, is_compacted=False)
+
+    def ends(self, key: TopicPartition, logs: Iterable[Log]) -> None:
+        """Notes that a partition is deleted: nothing of what is in its logs may come to the next one of its name.
+
+        A write that has come to none of them may, as it names no topic id.
+        """
+        for log in logs:
+            for _, batch in batches(log, log.log_start_offset, log.log_end_offset):
+                self._written[key].discard(batch[AFTER_CRC:])
+        for batch in self.histories[key].batches.values():
+            self._written[key].discard(batch[AFTER_CRC:])
+        self.acknowledged.pop(key, None)
+        for of_key in [one for one in self._leaders if one[0] == key]:
+            del self._leaders[of_key]
+        for of_process in [one for one in self._high_watermarks if one[0] == key]:
+            del self._high_watermarks[of_process]
+
     def anomaly(self, text: str) -> None:
         """Notes a violation once."""
         if text not in self.anomalies:

@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 from millrace.addresses import Address, plaintext_endpoint
 from millrace.errors import MillraceError, StorageError
@@ -233,7 +234,9 @@ class SimulatedBroker:
             session_timeout_ms(world.network),
         )  # fmt: skip
         listeners = (coordinator.groups.led, coordinator.txns.led)
-        self._roles = PartitionRoles(self.id, self.replicas, self._fetchers, listeners, self._topic_config)
+        self._roles = PartitionRoles(
+            self.id, self.replicas, self._fetchers, listeners, self._topic_config, topic_id=self._topic_id
+        )
         self.controller = SimulatedController(
             self.session, self.id, address_of, world.clock, world.chance, world.anomaly
         )
@@ -390,6 +393,10 @@ class SimulatedBroker:
             event = Create(paths.LOG_DIR_EVENT, codec.encode_log_dir_failure(self.id), sequential=True)
             with suppress(MillraceError):  # cut off from ZooKeeper
                 self.session.multi([event])
+
+    def _topic_id(self, name: str) -> UUID | None:
+        data = self.session.get(paths.topic(name))
+        return None if data is None else codec.decode_topic(data).topic_id
 
     def _topic_config(self, name: str) -> Mapping[str, str]:
         return self.world.topic_configs.get(name, {})

@@ -31,6 +31,7 @@ from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
+from millrace_support.simulation.assignments import Assignments, TopicIds
 from millrace_support.simulation.faults.breaker import Breaker
 from millrace_support.simulation.faults.playing import FAULTS, play_faults
 from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
@@ -41,7 +42,7 @@ from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
 from millrace_support.simulation.swarm.mix import Mix
-from millrace_support.simulation.swarm.settings import Settings
+from millrace_support.simulation.swarm.settings import BROKERS, Settings
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
@@ -53,7 +54,6 @@ FIRST_MEMBER, MEMBERS = 200, 3
 FAULTS_S = 20.0
 WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 60.0
-BROKERS = range(1, 6)
 
 
 class Outcome(NamedTuple):
@@ -75,15 +75,13 @@ class Simulation:
         self.workloads = Workloads.drawn(self.chance)
         self.settings = Settings.drawn(self.chance)
         self.mix = Mix.drawn(self.chance, FAULTS)
-        self.topics = self.settings.placed(topics_of(self.workloads), BROKERS, self.chance)
-        self.replicas = {
-            TopicPartition(topic, index): replicas
-            for topic, assignment in self.topics.items()
-            for index, replicas in enumerate(assignment.replicas)
-        }
+        self.topics = self.settings.placed(topics_of(self.workloads), self.chance)
+        self.zookeeper = ModelZooKeeper()
+        self._create_topics()
+        self.replicas = Assignments(self.zookeeper)
+        self.topic_ids = TopicIds(self.zookeeper, self.replicas)
         self.judge = Judge(self.replicas, self.clock, self.workloads, self.settings)
         self.history: list[str] = []
-        self.zookeeper = ModelZooKeeper()
         self.network = Network(self.loop, self.chance, slowest_s=self.settings.slowest_s)
         brokers: dict[int, SimulatedBroker] = {}
         self.world = World(
@@ -97,6 +95,12 @@ class Simulation:
         self._is_over = False
         self.clients = Clients(self._client_world(), self.workloads)
 
+    def _create_topics(self) -> None:
+        for path in paths.PERSISTENT:
+            self.zookeeper.put(path, b"")
+        for topic, assignment in self.topics.items():
+            self.zookeeper.put(paths.topic(topic), codec.encode_topic(assignment))
+
     def run(self) -> None:
         """Plays the whole history."""
         self.loop.set_exception_handler(self._unexpected)
@@ -108,10 +112,6 @@ class Simulation:
             self.loop.close()
 
     async def _play(self) -> None:
-        for path in paths.PERSISTENT:
-            self.zookeeper.put(path, b"")
-        for topic, assignment in self.topics.items():
-            self.zookeeper.put(paths.topic(topic), codec.encode_topic(assignment))
         for broker in self.brokers.values():
             broker.start()
         await asyncio.sleep(2)
@@ -133,6 +133,7 @@ class Simulation:
             self.clients.check_all()
             for key, replicas in self.replicas.items():
                 self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
+            self._look_for_deleted_logs()
 
     def _new_groups(self) -> list[SimulatedGroup]:
         """Returns a group of members that use the classic protocol, one of those that use the other one, or both."""
@@ -147,7 +148,7 @@ class Simulation:
     def _client_world(self) -> ClientWorld:
         return ClientWorld(
             self.loop, self.clock, self.chance, self.network, self.judge, self.brokers, self.replicas,
-            {topic: assignment.topic_id for topic, assignment in self.topics.items()}, self.state_of, count(1),
+            self.topic_ids, self.state_of, count(1),
             self.note, lambda: self._is_over,
         )  # fmt: skip
 
@@ -167,10 +168,18 @@ class Simulation:
 
     def _look_at(self, broker: SimulatedBroker) -> None:
         for key, partition in broker.replicas.partitions.items():
-            self.judge.look_at_leader(broker.id, broker.starts, key, partition)
+            if partition.topic_id == self.topic_ids.get(key.topic):
+                self.judge.look_at_leader(broker.id, broker.starts, key, partition)
         for key in self.judge.retention:
             if (log := broker.logs.logs().get(key)) is not None:
                 self.judge.look_at_log(broker.id, broker.starts, key, log)
+
+    def _look_for_deleted_logs(self) -> None:
+        """Looks whether logs of deleted topics are left; those of moved replicas may be, where brokers were down."""
+        for broker in self.brokers.values():
+            for key in broker.logs.logs():
+                if broker.logs.topic_id(key) != self.topic_ids.get(key.topic):
+                    self.judge.anomaly(f"{key}: broker {broker.id} still has the log of a deleted topic")
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
         if "exception" in context:  # a pending task of a dead process has none
@@ -218,8 +227,15 @@ class Simulation:
         """Waits until all replicas are in sync, no transaction is open, and readers have read everything."""
         return await self._is_over_in_time(
             "in sync again",
-            lambda: all(map(self._is_whole, self.replicas)) and self.clients.have_read_all(),
+            lambda: self._are_topics_whole() and self.clients.have_read_all(),
             lambda: [*map(self.state_of, self.replicas), *map(str, self.clients.readers)],
+        )
+
+    def _are_topics_whole(self) -> bool:
+        return (
+            not self.replicas.are_changing
+            and self.topic_ids.keys() == self.topics.keys()
+            and all(map(self._is_whole, self.replicas))
         )
 
     def _is_whole(self, key: TopicPartition) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.simulated_broker import SimulatedBroker
 
@@ -36,6 +37,11 @@ class Breaker:
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that there are now."""
         return tuple(self.simulation.replicas)
+
+    def controller(self) -> SimulatedBroker | None:
+        """Returns the controller as ZooKeeper names it; None where there is none."""
+        node = self.simulation.zookeeper.nodes.get(paths.CONTROLLER)
+        return None if node is None else self.brokers[codec.decode_controller(node.data)]
 
     def note(self, text: str) -> None:
         """Adds a line to the history."""

@@ -40,8 +40,10 @@ async def wipe(breaker: Breaker) -> None:
 
 
 def _are_copied(breaker: Breaker) -> bool:
-    """Returns whether all replicas are in sync, and each partition has several."""
+    """Returns whether all replicas are in sync, each partition has several, and none is about to have others."""
     replicas = breaker.simulation.replicas
+    if replicas.are_changing:
+        return False
     states = {key: breaker.simulation.state_of(key) for key in replicas}
     return all(
         state is not None and len(state.isr) == len(replicas[key]) >= FEWEST_COPIES for key, state in states.items()

@@ -10,6 +10,7 @@ from typing import Self
 from millrace.zk.codec import TopicAssignment
 from millrace_support.simulation.workloads.drawn import TOPIC
 
+BROKERS = range(1, 6)
 REPLICAS = (1, 2, 3, 3, 3, 3, 5)
 PARTITIONS = (1, 2, 2, 4)
 MIN_ISR = (1, 2, 2, 2, 3)
@@ -75,13 +76,11 @@ class Settings:
         """Returns how many of a partition's replicas have what was acknowledged with acks=all."""
         return min(self.min_isr, replicas)
 
-    def placed(
-        self, topics: Mapping[str, TopicAssignment], brokers: range, chance: Random
-    ) -> Mapping[str, TopicAssignment]:
+    def placed(self, topics: Mapping[str, TopicAssignment], chance: Random) -> Mapping[str, TopicAssignment]:
         """Returns topics with replicas on brokers that chance decides, `t` with as many partitions as decided."""
-        return {name: self._placed(name, topic, brokers, chance) for name, topic in topics.items()}
+        return {name: self._placed(name, topic, chance) for name, topic in topics.items()}
 
-    def _placed(self, name: str, topic: TopicAssignment, brokers: range, chance: Random) -> TopicAssignment:
+    def _placed(self, name: str, topic: TopicAssignment, chance: Random) -> TopicAssignment:
         partitions = self.partitions if name == TOPIC else len(topic.replicas)
-        replicas = tuple(tuple(chance.sample(brokers, self.replicas)) for _ in range(partitions))
+        replicas = tuple(tuple(chance.sample(BROKERS, self.replicas)) for _ in range(partitions))
         return TopicAssignment(topic_id=topic.topic_id, replicas=replicas)

@@ -10,13 +10,14 @@ from millrace.client.fetched import IsolationLevel
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC, LIMITED_TOPIC, TOPIC, Workloads
-from millrace_support.simulation.workloads.producers import Producer, keyed_record, timed_record
+from millrace_support.simulation.workloads.producers import Producer, RenewingProducer, keyed_record, timed_record
 from millrace_support.simulation.workloads.readers import Reader
 from millrace_support.simulation.workloads.record_deleters import RecordDeleter
 from millrace_support.simulation.workloads.transaction_judge import TransactionJudge
 from millrace_support.simulation.workloads.transactional_producers import TransactionalProducer
 
 FIRST_PRODUCER, LIMITED_PRODUCER, COMPACTED_PRODUCER, DELETER, FIRST_READER = 100, 110, 111, 112, 300
+RENEWED_PRODUCER = 113
 PRODUCERS = 2
 TRANSACTORS = ((400, "one"), (401, "one"), (402, "other"), (403, "other"))  # machines and their transactional ids
 
@@ -34,6 +35,8 @@ class Clients:
             self._producers.append(Producer(world, LIMITED_PRODUCER, limited, timed_record(world)))
         if compacted:
             self._producers.append(Producer(world, COMPACTED_PRODUCER, compacted, keyed_record(world)))
+        if workloads.renewal:
+            self._producers.append(RenewingProducer(world, RENEWED_PRODUCER, ()))
         self._deleters = [RecordDeleter(world, DELETER, judge) for judge in world.judge.retention.values()]
         read = [*plain, *limited, *compacted] if workloads.reads else []
         self.readers = [

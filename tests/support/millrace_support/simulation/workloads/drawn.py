@@ -13,7 +13,7 @@ from millrace_support.simulation.workloads.retention_judge import Limits
 
 SHARE = 0.4  # of all seeds that play one workload
 TOPIC, TOPIC_ID = "t", UUID(int=7)
-LIMITED_TOPIC, COMPACTED_TOPIC = "limited", "compacted"
+LIMITED_TOPIC, COMPACTED_TOPIC, RENEWED_TOPIC = "limited", "compacted", "renewed"
 LIMITS = Limits(retention_ms=7_000, retention_bytes=2_000, segment_bytes=700)
 DELETE_RETENTION_MS = 8_000
 COMPACTED = {
@@ -32,12 +32,14 @@ class Workloads(NamedTuple):
         transactions: producers write in transactions.
         retention: a topic has limits of time and size, and its records are deleted on request.
         compaction: a topic is compacted, and those of the coordinators.
+        renewal: a topic gets more partitions, is deleted, and is created again.
     """
 
     reads: bool
     transactions: bool
     retention: bool
     compaction: bool
+    renewal: bool
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
@@ -60,6 +62,8 @@ def topics_of(workloads: Workloads) -> Mapping[str, TopicAssignment]:
         topics[LIMITED_TOPIC] = TopicAssignment(topic_id=UUID(int=10), replicas=((1, 3, 5),))
     if workloads.compaction:
         topics[COMPACTED_TOPIC] = TopicAssignment(topic_id=UUID(int=11), replicas=((5, 2, 4),))
+    if workloads.renewal:
+        topics[RENEWED_TOPIC] = TopicAssignment(topic_id=UUID(int=12), replicas=((1, 2, 3), (2, 3, 4)))
     return topics
 
 

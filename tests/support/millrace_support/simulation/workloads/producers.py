@@ -13,6 +13,7 @@ from millrace.wire.messages import PRODUCE
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
 from millrace_support.simulation.workloads.client_world import ClientWorld
+from millrace_support.simulation.workloads.drawn import RENEWED_TOPIC
 
 PRODUCE_VERSION = 8
 PRODUCE_TIMEOUT_S, PRODUCE_WAIT_MS = 4.0, 3000
@@ -60,17 +61,21 @@ class Producer:
         """Writes until the faults are over."""
         world = self._world
         while not world.is_over():
-            key = world.chance.choice(self._partitions)
-            leader = world.leader(key)
-            if leader is not None:
+            key = self._next_partition()
+            leader = None if key is None else world.leader(key)
+            if key is not None and leader is not None:
                 await self._write(key, leader[0])
             await asyncio.sleep(world.chance.choice(PAUSES_S))
+
+    def _next_partition(self) -> TopicPartition | None:
+        return self._world.chance.choice(self._partitions)
 
     async def _write(self, key: TopicPartition, leader: int) -> None:
         world = self._world
         value, acks = next(world.numbers), world.chance.choice([-1, -1, -1, 1])
         batch = encode_batch([self._new_record(value) for _ in range(world.chance.randint(1, 3))])
         world.judge.writes(key, batch)
+        topic_id = world.topic_ids.get(key.topic)
         written = [(*key, batch)]
         message = encode_produce_head(acks, PRODUCE_WAIT_MS, written) + b"".join(encode_topics(written))
         try:
@@ -81,8 +86,18 @@ class Producer:
         (produced,) = PRODUCE.decode_response(PRODUCE_VERSION, body).responses[0].partition_responses
         answer, offset = ErrorCode(produced.error_code).name, produced.base_offset
         world.note(f"value {value} to {key} at {leader}, acks {acks}: {answer}, offset {offset}")
+        if topic_id is None or world.topic_ids.get(key.topic) != topic_id:
+            return  # the topic was deleted meanwhile
         if produced.error_code == ErrorCode.NONE and acks == -1:
             self.acknowledged += 1
             world.judge.acknowledges(
                 key, offset, batch, [world.brokers[one].open_log(key) for one in world.replicas[key]]
             )
+
+
+class RenewingProducer(Producer):
+    """The producer that writes to whatever partitions the topic has that is deleted and created again."""
+
+    def _next_partition(self) -> TopicPartition | None:
+        partitions = [key for key in self._world.replicas if key.topic == RENEWED_TOPIC]
+        return self._world.chance.choice(partitions) if partitions else None

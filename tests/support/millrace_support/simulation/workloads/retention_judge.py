@@ -1,6 +1,6 @@
 """Where the log of a partition with limits may begin; each violation is an anomaly in plain words.
 
-- The log start offset of a process only rises, and is never above the high watermark.
+- The log start offset of a log in a process only rises, and is never above the high watermark.
 - What is below it was deleted on request, or is older than `retention.ms`, or the log has `retention.bytes` without it.
 - What was deleted on request is not read again, unless a replica has started again (`record_deleters`).
 - In the end no log has a segment more than `retention.bytes` allow.
@@ -32,7 +32,7 @@ class RetentionJudge:
         self._limits = limits
         self._anomaly = anomaly
         self._asked = 0
-        self._starts: dict[tuple[int, int], int] = {}
+        self._starts: dict[tuple[int, int], tuple[Log, int]] = {}
 
     def asks_to_delete(self, offset: int) -> None:
         """Notes a request to delete all below an offset."""
@@ -40,10 +40,10 @@ class RetentionJudge:
 
     def looks_at(self, broker_id: int, process: int, log: Log, now_ms: int) -> None:
         """Looks where the log of a broker begins; `process` is the number of its process."""
-        start, before = log.log_start_offset, self._starts.get((broker_id, process), 0)
-        self._starts[broker_id, process] = start
+        start, (known, before) = log.log_start_offset, self._starts.get((broker_id, process), (log, 0))
+        self._starts[broker_id, process] = log, start
         what = f"{self.history.key}: the log of broker {broker_id}"
-        if start < before:
+        if start < before and known is log:
             self._anomaly(f"{what} begins at {start} after {before}")
         if start > self.history.end:
             self._anomaly(f"{what} begins at {start}, above the high watermark {self.history.end}")
