@@ -105,6 +105,21 @@ class ReplicaManager:
         """Returns the current high watermark of every partition that is led or followed."""
         return {key: one.high_watermark for key, one in self._all()}
 
+    def damaged(self) -> frozenset[TopicPartition]:
+        """Returns the partitions whose logs have damage below the high watermark, as far as it is known.
+
+        Looks at all logs; any thread may call it.
+        """
+        return frozenset(
+            key
+            for key, log in self.logs.logs().items()
+            if (damage := log.damage) and min(one.start_offset for _, one in damage) < self._committed_end(key, log)
+        )
+
+    def _committed_end(self, topic_partition: TopicPartition, log: Log) -> int:
+        one = self.replica(topic_partition)
+        return log.log_end_offset if one is None else one.high_watermark
+
     def _all(self) -> Iterator[tuple[TopicPartition, Partition | FollowedPartition]]:
         yield from self._partitions.items()
         yield from self._followed.items()
