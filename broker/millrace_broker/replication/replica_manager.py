@@ -22,6 +22,7 @@ from millrace.records.batch import Buffer
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import TopicTraffic
+from millrace_broker.replication.damage_reports import DamageReports
 from millrace_broker.replication.fetch_sessions import PartitionChanges
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.in_sync_replicas import UNKNOWN_OFFSET, Proposal
@@ -72,6 +73,7 @@ class ReplicaManager:
         self.purgatory = purgatory
         self.changes = PartitionChanges()
         """What has happened to led partitions that have followers."""
+        self.damage_reports = DamageReports()
         self.offline: set[TopicPartition] = set()
         self._traffic: WeakValueDictionary[str, TopicTraffic] = WeakValueDictionary()
 

@@ -116,9 +116,9 @@ class DataDir:
         """Returns whether a partition's log may be in this folder, unopened; true for all if it can't be listed."""
         return self._unopened is None or topic_partition in self._unopened
 
-    def may_be_compacted(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether the cleaner's checkpoint named the partition when the folder was opened."""
-        return topic_partition in self._compacted
+    def first_dirty_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Returns the partition's offset in the cleaner's checkpoint when the folder was opened; None without one."""
+        return self._compacted.get(topic_partition)
 
     @property
     def unopened(self) -> frozenset[TopicPartition]:
