@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 
 from millrace.client import Admin, SimpleConsumer, SyncProducer
-from millrace.errors import RecordError
+from millrace.errors import StorageError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records
 from millrace_support.admin_requests import change_request
@@ -163,7 +163,7 @@ def test_a_range_that_no_replica_has_stays_damaged_and_is_named(brokers):
     leader = replica(brokers, "leader")
     until(lambda: "stays damaged" in leader.read_log())
     assert "no replica has offsets" in leader.read_log()
-    with brokers.connect() as client, pytest.raises(RecordError):
+    with brokers.connect() as client, pytest.raises(StorageError):
         list(SimpleConsumer(client).messages(TOPIC, 0, 0))
     segment, content = whole[leader]
     segment.write_bytes(content)

@@ -35,7 +35,7 @@ from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.epoch_ends import epoch_of_offset
 from millrace_broker.replication.followed_partition import FollowedPartition
-from millrace_broker.replication.range_fetch import Missing, OtherReplicas, Sources
+from millrace_broker.replication.range_fetch import FETCH_BYTES, Missing, OtherReplicas, Sources
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import (
@@ -303,7 +303,8 @@ class _LogHealing:
     ) -> int:
         """Puts batches of other replicas into a new segment; returns the offset up to which nothing is missing."""
         while missing.next_offset < missing.end_offset and new.segment.size_bytes < most_bytes:
-            found = await self._others.next_batches(missing, brokers)
+            room = min(FETCH_BYTES, most_bytes - new.segment.size_bytes)
+            found = await self._others.next_batches(missing, brokers, room)
             if found is None:
                 break
             await asyncio.to_thread(new.put, found.batches)

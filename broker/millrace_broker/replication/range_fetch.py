@@ -133,13 +133,18 @@ class OtherReplicas:
         self._key = key
         self._epoch = sources.leader_epoch
 
-    async def next_batches(self, missing: Missing, brokers: Sequence[int] = ()) -> Taken | None:
-        """Returns batches that fit, from `missing.next_offset` on, of `brokers` or any; None where none has any."""
+    async def next_batches(
+        self, missing: Missing, brokers: Sequence[int] = (), most_bytes: int = FETCH_BYTES
+    ) -> Taken | None:
+        """Returns batches that fit, from `missing.next_offset` on, of `brokers` or any; None where none has any.
+
+        They are at most `most_bytes`, or one batch.
+        """
         refusals: list[str] = []
         found: tuple[int, Taken] | None = None
         for broker in brokers or self.brokers:
             try:
-                batches = taken(await self._fetch(broker, missing.next_offset), missing)
+                batches = taken(await self._fetch(broker, missing.next_offset, most_bytes), missing)
             except MillraceError as error:
                 refusals.append(f"broker {broker}: {error}")
                 continue
@@ -159,9 +164,9 @@ class OtherReplicas:
             return None
         return found[1]
 
-    async def _fetch(self, broker: int, offset: int) -> PartitionFetched:
+    async def _fetch(self, broker: int, offset: int, most_bytes: int) -> PartitionFetched:
         link = await self._link(broker)
-        wanted = {self._key: FetchPartition(offset, FETCH_BYTES, current_leader_epoch=self._epoch)}
+        wanted = {self._key: FetchPartition(offset, most_bytes, current_leader_epoch=self._epoch)}
         request = FetchRequest(CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [])
         body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, encode_fetch_request(request))
         try:
