@@ -11,13 +11,17 @@ from uuid import uuid4
 
 import pytest
 
+from millrace.client import Admin
 from millrace.wire.api import ApiKey
+from millrace.zk import paths
+from millrace.zk.eligibility import Eligibility, encode_eligibility
 from millrace_support.java_programs import with_program
 from millrace_support.mixed_clusters import Software, kafka_of_256_mb, mixed_cluster
 from millrace_support.raw import RawConnection
 from millrace_support.rolled_clusters import PARTITIONS, RolledCluster, replicated
 from millrace_support.rolling_load import Sent
-from millrace_support.waiting import PATIENCE_S
+from millrace_support.waiting import PATIENCE_S, awaited
+from millrace_support.zookeeper_sessions import started
 
 JAVA = "java"
 JAVA_TRANSACTIONS = Path(__file__).parent / "judges" / "Transactions.java"
@@ -81,6 +85,27 @@ def test_each_side_takes_over_everything_from_the_other(kafka, find_peer, tmp_pa
         assert brokers.controller() == 1
         rolled.judge()
         verify_replicas(kafka_of_256_mb(kafka), brokers, rolled.topics)
+
+
+def test_apache_kafka_passes_over_who_is_eligible(kafka, tmp_path, zookeeper):
+    """Its controller does not know the node beside a state, and Millrace's takes this one for outdated."""
+    start, chroot = {1: KAFKA, 2: MILLRACE}, f"{zookeeper.address}/{uuid4().hex}"
+    with mixed_cluster(kafka, tmp_path, chroot, start, replicated(2, 2)) as brokers, started(chroot) as session:
+        assert brokers.controller() == 1
+        with brokers.connect() as cluster:
+            admin = Admin(cluster)
+            for topic in ("deleted", "kept"):
+                admin.create_topic(topic, 1, 2)
+                brokers.until(lambda one: len(one.isr) == 2, topic)
+                session.put(paths.eligible(topic, 0), encode_eligibility(Eligibility(eligible=(2,)), 99))
+            admin.delete_topic("deleted")
+        awaited(lambda: not session.exists(paths.topic("deleted")) or None, "all nodes of the topic are gone")
+        brokers.brokers[1].stop()
+        state = brokers.until(lambda one: one.leader == 2, "kept")
+        assert state.isr == (2,)
+        awaited(lambda: brokers.controller() == 2 or None, "Millrace is the controller")
+        brokers.brokers[1].start(MILLRACE)
+        brokers.until(lambda one: len(one.isr) == 2, "kept")
 
 
 @pytest.mark.soak(rounds=0, minutes=1)

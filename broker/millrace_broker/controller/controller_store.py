@@ -33,7 +33,7 @@ from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-WRITES_PER_TRANSACTION = 200  # far below ZooKeeper's limit of 1 MiB per request
+WRITES_PER_TRANSACTION = 200  # also with a second node for each far below ZooKeeper's limit of 1 MiB per request
 ATTEMPTS = 10
 UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
@@ -284,7 +284,7 @@ class ControllerStore:
         """
         written: dict[TopicPartition, LeaderAndIsr] = {}
         refused: set[TopicPartition] = set()
-        for chunk in _chunks(states, WRITES_PER_TRANSACTION // 2):
+        for chunk in _chunks(states, WRITES_PER_TRANSACTION):
             left = {key: self._claimed(state) for key, state in chunk.items()}
             while left:
                 changes = [(key, operation) for key, state in left.items() for operation in self._changes(key, state)]
