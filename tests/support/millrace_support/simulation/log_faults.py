@@ -64,6 +64,13 @@ def keeps_the_first_of_equal_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batches, "_stays", first_stays)
 
 
+@FAULTS.add
+def drops_tombstones_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Drops a tombstone before others had `delete.retention.ms` to read it."""
+    real = batches.CleaningRules
+    patch.setattr(log_cleaner, "CleaningRules", lambda **fields: real(**fields | {"delete_retention_ms": -1}))
+
+
 # Retention.
 
 
