@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millrace.config import MAX_LONG
+from millrace_broker.handlers import log_offsets
+from millrace_broker.replication.delayed_requests import Deleted
 from millrace_broker.storage import retention
 from millrace_broker.storage.cleaner import batches, cleaner, log_cleaner
 from millrace_broker.storage.cleaner.batches import OffsetMap
@@ -26,6 +28,12 @@ FAULTS = Plants()
 def compacts_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """Drops values for newer ones that may be cut off yet."""
     patch.setattr(log_cleaner, "_first_unstable_offset", lambda log: log.log_end_offset)
+
+
+@FAULTS.add
+def compacts_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    """Drops values for those of transactions that may be aborted yet."""
+    patch.setattr(log_cleaner, "_first_unstable_offset", lambda log: log.high_watermark)
 
 
 @FAULTS.add
@@ -56,6 +64,13 @@ def keeps_the_first_of_equal_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batches, "_stays", first_stays)
 
 
+@FAULTS.add
+def drops_tombstones_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Drops a tombstone before others had `delete.retention.ms` to read it."""
+    real = batches.CleaningRules
+    patch.setattr(log_cleaner, "CleaningRules", lambda **fields: real(**fields | {"delete_retention_ms": -1}))
+
+
 # Retention.
 
 
@@ -76,3 +91,13 @@ def deletes_what_is_young(patch: pytest.MonkeyPatch) -> None:
         self.retention_ms //= 3
 
     patch.setattr(ByTime, "__init__", init)
+
+
+@FAULTS.add
+def answers_deletions_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Says that records are deleted while followers, of which one may lead next, still have them."""
+
+    async def until_all_have_deleted(_: Any, offsets: Any, __: int) -> Any:
+        return {key: Deleted(offset) for key, offset in offsets.items()}
+
+    patch.setattr(log_offsets, "until_all_have_deleted", until_all_have_deleted)

@@ -51,6 +51,7 @@ from millrace_support.simulation.workloads.drawn import TOPIC, TOPIC_ID, Workloa
 COMMITTED_TO = TopicPartition(OFFSETS_TOPIC, 0)
 KINDS: tuple[tuple[Kind, ...], ...] = ((ClassicMember,), (ConsumerMember,), (ClassicMember, ConsumerMember))
 FIRST_MEMBER, MEMBERS = 200, 3
+COMPARED = 4  # of so many seeds, one compares what arrives with what was sent, which takes an eighth of its time
 FAULTS_S = 20.0
 WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 60.0
@@ -306,7 +307,8 @@ def play(seed: int, level: int | None = None) -> Outcome:
     with ExitStack() as around:
         around.enter_context(_logging(simulation, level))
         around.enter_context(light_processes())
-        around.enter_context(checked_bytes(simulation.judge.anomaly))
+        if seed % COMPARED == 0:
+            around.enter_context(checked_bytes(simulation.judge.anomaly))
         around.enter_context(decided_member_ids(simulation.chance))
         simulation.run()
     return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation.clients.acknowledged)

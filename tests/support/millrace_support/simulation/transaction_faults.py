@@ -10,8 +10,10 @@ from millrace_broker.groups.group_coordinator import GroupCoordinator
 from millrace_broker.replication.replica import Replica
 from millrace_broker.storage import Log
 from millrace_broker.storage.producers import producer_state_manager
-from millrace_broker.txns import shard
+from millrace_broker.txns import markers, shard
 from millrace_broker.txns.shard import Shard
+from millrace_broker.txns.state import TransactionState
+from millrace_broker.txns.transaction import Transaction
 from millrace_support.simulation.planting import Plants
 
 if TYPE_CHECKING:
@@ -34,6 +36,30 @@ def answers_commits_before_they_are_replicated(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(shard, "when_replicated", _at_once)
 
 
+@FAULTS.add
+def forgets_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """Gives the next instance the epoch of the one before, which can go on then."""
+    real = Transaction._bumped  # noqa: SLF001
+
+    def bumped(self: Any, expected_epoch: Any) -> Any:
+        found = real(self, expected_epoch)
+        return found and (max(self.metadata.producer_epoch, 0), found[1])
+
+    patch.setattr(Transaction, "_bumped", bumped)
+
+
+@FAULTS.add
+def times_out_by_a_commit(patch: pytest.MonkeyPatch) -> None:
+    """Commits a transaction that has been open for too long."""
+    real: Callable[..., Any] = Transaction.time_out
+
+    def time_out(self: Any, now_ms: int) -> Any:
+        stores = real(self, now_ms)
+        return [one._replace(metadata=one.metadata._replace(state=TransactionState.PREPARE_COMMIT)) for one in stores]
+
+    patch.setattr(Transaction, "time_out", time_out)
+
+
 # Markers.
 
 
@@ -46,6 +72,17 @@ def marks_one_partition(patch: pytest.MonkeyPatch) -> None:
         real(self, transaction, decided._replace(partitions=frozenset(sorted(decided.partitions)[:1])))
 
     patch.setattr(Shard, "_carry_out", carry_out)
+
+
+@FAULTS.add
+def takes_markers_that_fail_for_written(patch: pytest.MonkeyPatch) -> None:
+    """Does not send a marker again that a leader has refused."""
+    real = markers.MarkerSender.send
+
+    def send(self: Any, topic_partition: Any, marker: Any, then: Any) -> None:
+        real(self, topic_partition, marker, lambda _: then(ErrorCode.NONE))
+
+    patch.setattr(markers.MarkerSender, "send", send)
 
 
 @FAULTS.add
