@@ -43,7 +43,7 @@ from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, Sim
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
 from millrace_support.simulation.swarm.mix import Mix
 from millrace_support.simulation.swarm.settings import BROKERS, Settings
-from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
+from millrace_support.simulation.virtual_time import SetClock, VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
 from millrace_support.simulation.workloads.drawn import TOPIC, TOPIC_ID, Workloads, configs_of, topics_of
@@ -80,12 +80,13 @@ class Simulation:
         self._create_topics()
         self.replicas = Assignments(self.zookeeper)
         self.topic_ids = TopicIds(self.zookeeper, self.replicas)
-        self.judge = Judge(self.replicas, self.clock, self.workloads, self.settings)
+        self.latest = SetClock(self.loop)
+        self.judge = Judge(self.replicas, self.latest, self.workloads, self.settings)
         self.history: list[str] = []
         self.network = Network(self.loop, self.chance, slowest_s=self.settings.slowest_s)
         brokers: dict[int, SimulatedBroker] = {}
         self.world = World(
-            self.loop, self.clock, self.chance, self.network, self.zookeeper, self.settings,
+            self.loop, self.chance, self.network, self.zookeeper, self.settings,
             configs_of(self.workloads), brokers, self._look_at, self.judge.anomaly,
         )  # fmt: skip
         for broker in BROKERS:
@@ -174,7 +175,7 @@ class Simulation:
             self.judge.look_at_log(broker.id, broker.starts, key, log)
 
     def _look_for_deleted_logs(self) -> None:
-        """Looks whether logs of deleted topics are left; logs of replicas that have moved may be, where brokers were down."""
+        """Looks for logs of deleted topics; those of replicas that have moved may be left, where brokers were down."""
         for broker in self.brokers.values():
             for key in broker.logs.logs():
                 if broker.logs.topic_id(key) != self.topic_ids.get(key.topic):
