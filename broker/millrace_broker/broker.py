@@ -39,7 +39,7 @@ from millrace_broker.cluster.metadata_cache import MetadataCache
 from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.api import Services
 from millrace_broker.handlers.registry import warm_up
-from millrace_broker.metadata_listeners import cleaner_config, listeners_of
+from millrace_broker.metadata_listeners import cleaner_config, listeners_of, scrub_config
 from millrace_broker.metadata_publisher import MetadataPublisher, NewestImage
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, RequestMetrics
 from millrace_broker.net.authentication import ListenerAuthentication
@@ -52,7 +52,7 @@ from millrace_broker.replication.healer import Healer
 from millrace_broker.security.acls.acl_authorizer import configured_authorizer
 from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
 from millrace_broker.startup.options import BrokerOptions
-from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport, TopicPartition
+from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport, Scrubber, TopicPartition
 
 if TYPE_CHECKING:
     from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
@@ -91,6 +91,7 @@ class Broker:
         self._configs: ConfigManager
         self._logs: LogManager
         self._cleaner: LogCleaner
+        self._scrubber: Scrubber
         self._maintenance: LogMaintenance
         self._healer: Healer
         self._services: Services
@@ -125,6 +126,7 @@ class Broker:
         if not self._admin.is_listening:
             await self._listen_admin()
         self._closing.callback(self._admin.remove_address)
+        await asyncio.to_thread(self._scrubber.start)
         loop_delays, clock_counts = Durations(), ClockCounts()
         await self._admin.serve(
             Served(
@@ -226,6 +228,8 @@ class Broker:
         self._cleaner = LogCleaner(self._fs, self._clock, self._logs, cleaner_config(layers.broker_config()))
         self._vitals.uncompacted = lambda: self._cleaner.failing
         self._closing.push_async_callback(asyncio.to_thread, self._cleaner.stop)
+        self._scrubber = Scrubber(self._fs, self._clock, self._logs, scrub_config(layers.broker_config()))
+        self._closing.push_async_callback(asyncio.to_thread, self._scrubber.stop)
         self._admin.remove_address()
         self._vitals.damage = self._logs.damage
         for topic_partition in self._logs.logs():
@@ -276,8 +280,9 @@ class Broker:
         self._services = services = new_services(base)
         interval_ms = self._options.broker.maintenance_request_interval_ms
         self._maintenance = LogMaintenance(
-            self._logs, self._cleaner, services.replicas, self._clock, interval_ms, self._maintenance_counts
-        )
+            self._logs, self._cleaner, self._scrubber, services.replicas, self._clock, interval_ms,
+            self._maintenance_counts,
+        )  # fmt: skip
         self._closing.push_async_callback(self._maintenance.checkpoint_high_watermarks)
         self._healer = new_healer(base, services.replicas, self._maintenance_counts)
         self._closing.push_async_callback(services.log_dirs.close)
@@ -322,7 +327,7 @@ class Broker:
     async def _follow_cluster(self) -> None:
         decides_roles = isinstance(self._store, LocalStore)
         renew = self._server.renew_certificates
-        listeners = listeners_of(self._services, self._cleaner, renew, decides_roles=decides_roles)
+        listeners = listeners_of(self._services, self._cleaner, self._scrubber, renew, decides_roles=decides_roles)
         self._vitals.publisher = publisher = MetadataPublisher(listeners, self._images)
         image = self._images.take_at_once() or self._store.image()
         await publisher.start(image)

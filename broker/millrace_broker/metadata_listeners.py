@@ -27,7 +27,7 @@ from millrace_broker.cluster.metadata_update import new_topic_configs, removed_t
 from millrace_broker.handlers.api import Services
 from millrace_broker.metadata_publisher import MetadataListener
 from millrace_broker.properties.broker_config import BrokerConfig
-from millrace_broker.storage import CleanerConfig, LogCleaner
+from millrace_broker.storage import CleanerConfig, LogCleaner, Scrubber, ScrubConfig
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +35,23 @@ RenewCertificates = Callable[[Mapping[str, str]], Awaitable[None]]
 
 
 def listeners_of(
-    services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates, *, decides_roles: bool
+    services: Services,
+    cleaner: LogCleaner,
+    scrubber: Scrubber,
+    renew_certificates: RenewCertificates,
+    *,
+    decides_roles: bool,
 ) -> list[MetadataListener]:
     """Returns the parts of a broker that act upon a new metadata image, in the order in which they are called.
 
     Args:
         services: The broker's parts.
         cleaner: Its log cleaner.
+        scrubber: Its scrubber.
         renew_certificates: It is given the broker's properties when they have changed.
         decides_roles: Whether the images say what this broker leads, as there is no controller.
     """
-    actions = _Actions(services, cleaner, renew_certificates)
+    actions = _Actions(services, cleaner, scrubber, renew_certificates)
     nothing = replace(services.metadata.image, topics={}, topic_configs={})  # no topic is acted upon yet
     return [
         MetadataListener("topics' properties", actions.configure_topics, nothing),
@@ -62,9 +68,12 @@ def listeners_of(
 class _Actions:
     """The functions that act upon a changed metadata image: configurations, rights, quotas, leaders."""
 
-    def __init__(self, services: Services, cleaner: LogCleaner, renew_certificates: RenewCertificates) -> None:
+    def __init__(
+        self, services: Services, cleaner: LogCleaner, scrubber: Scrubber, renew_certificates: RenewCertificates
+    ) -> None:
         self._services = services
         self._cleaner = cleaner
+        self._scrubber = scrubber
         self._renew_certificates = renew_certificates
 
     async def configure_topics(self, before: MetadataImage, after: MetadataImage) -> None:
@@ -84,6 +93,7 @@ class _Actions:
         services.configs.set_layers(layers)
         services.config = layers.broker_config()
         self._cleaner.reconfigure(cleaner_config(services.config))
+        self._scrubber.reconfigure(scrub_config(services.config))
         services.txns.config = layers.transaction_config()
         services.roles.resize_fetchers(services.config.num_replica_fetchers)
         await self._renew_certificates(layers.effective())
@@ -114,6 +124,15 @@ class _Actions:
         await services.roles.stop(changes.to_stop)
         await services.roles.set_aside_others(changes.to_lead)
         await services.roles.become(changes.to_lead)
+
+
+def scrub_config(config: BrokerConfig) -> ScrubConfig:
+    """Returns those of the broker's properties that its scrubber obeys."""
+    return ScrubConfig(
+        bytes_per_second=config.log_scrub_bytes_per_second,
+        interval_ms=config.log_scrub_interval_ms,
+        initial_delay_ms=config.log_scrub_initial_delay_ms,
+    )
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:

@@ -13,6 +13,7 @@ from cluster_faults import others
 from coordinated_groups import CoordinatedGroups
 from faulty_broker import FAULTS
 from playing import CLUSTER_PROPERTIES, PARTITIONS, PATIENCE_S, PROPERTIES, TOPIC, history_of, playing
+from with_java import found, java_roles
 
 from millrace.client.replicas import ElectionType, elect_leaders
 from millrace.errors import MillraceError
@@ -48,17 +49,18 @@ FOUND = {
 }
 
 
-def findings_beside(tmp_path, fault, roles, counts, wanted=None):
+def findings_beside(tmp_path, fault, roles, counts, wanted=None, *, further=None):
     """Returns what is wrong with a history, which goes on until it shows the anomaly `wanted`, if one is given.
 
-    A fault may need several clients at the same moment. What cuts the log does so after a kill.
+    A fault may need several clients at the same moment. What cuts the log does so after a kill. `further` has roles
+    beside those of ROLES.
     """
     history, deadline = tmp_path / "history", time.monotonic() + PATIENCE_S
     with (
         BrokerProcess(tmp_path / "data", properties=PROPERTIES, program=(faulty_broker.__file__, fault)) as broker,
         history.open("w+", buffering=1) as file,
     ):
-        with playing(broker, file, (*roles, *READERS)) as recorder:
+        with playing(broker, file, (*roles, *READERS), further=further) as recorder:
             assert recorder.await_done(counts, PATIENCE_S), broker.read_log()[-4000:]
             while wanted is not None and wanted not in anomalies_so_far(history) and time.monotonic() < deadline:
                 if fault == "cuts_the_log":
@@ -82,6 +84,17 @@ def anomalies_of(findings):
 def test_a_planted_fault_is_found(tmp_path, fault):
     anomaly, roles, counts = FOUND[fault]
     assert anomaly in anomalies_of(findings_beside(tmp_path, fault, roles, counts, anomaly))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("version", ["3.9", "4.1"])
+def test_each_reader_in_java_shows_that_it_was_not_given_all(tmp_path, version):
+    if not found(version):
+        pytest.skip(f"Apache Kafka {version} is not in .peers")
+    with java_roles(version) as java:
+        findings = findings_beside(tmp_path, "skips_batches", SENDERS, SENT | {Action.COMMIT: 8}, further=java)
+    told = "".join(one.message for one in findings if one.anomaly is Anomaly.POLL_SKIP)
+    assert [role for role in java if role.endswith(("assigned", "member")) and f"poll of {role}-" not in told] == []
 
 
 def test_lost_answers_alone_are_no_fault(tmp_path):

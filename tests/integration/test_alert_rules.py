@@ -64,6 +64,10 @@ FAULTS = {
     },
     "CompactionFails": {"millrace_log_compaction_failures_total": COUNTED},
     "RecordsAreDamaged": {'millrace_log_directory_damaged_ranges{directory="/a"}': gauge(0, 2)},
+    "ScrubberIsBehind": {
+        'millrace_log_scrub_age_seconds{directory="/a"}': gauge(604_800, 1_300_000),
+        'millrace_log_scrub_interval_seconds{directory="/a"}': "604800x124",
+    },
     "GroupIsStuck": {
         f"millrace_log_end_offset{LOG}": GROWS,
         f"millrace_group_offset{GROUP}": "0+10x4 40x39 450+10x79",
@@ -130,6 +134,7 @@ def test_every_alert_fires_in_its_fault_alone_and_clears(tmp_path):
         ("LoadFails", {'millrace_table_load_failing{table="/t", topic="t", error="StorageError"}': "_x4 1x56"}),
         ("LoadTakesLong", {'millrace_table_last_load_seconds{table="/t", topic="t"}': "20x4 900x56"}),
         ("DeadLettersArrive", {'millrace_table_dead_letters{table="/t", topic="t"}': "5x35 6x25"}),
+        ("ScrubberIsBehind", {'millrace_log_scrub_failures_total{directory="/a"}': "0x35 1x25"}),
         ("TransactionHangs", {f"millrace_last_stable_offset_lag{LOG}": "5x60"}),
     ],
 )

@@ -162,6 +162,9 @@ def test_a_sound_log_passes_the_recovery_check(broker, millrace):
     assert metadata["records"].value == 50
     assert metadata["segments"].value == 1
     assert metadata["findings"].value == 0
+    assert (metadata["bytes to scrub"].value, metadata["damaged ranges"].value) == (metadata["bytes"].value, 0)
+    [scrubber] = metadata["scrubbers"].records
+    assert scrubber.data["directory"] == str(broker.data_dir)
     assert check.passed
 
 
@@ -179,7 +182,7 @@ def test_a_damaged_batch_fails_the_recovery_check_at_its_byte(broker, millrace):
     fill(broker.bootstrap, {"segment.bytes": "20000"})
     damage(broker.data_dir / "events-0" / f"{0:020}.log")
     metadata, [check] = materialize(recovery_check, millrace)
-    assert metadata["findings"].value == 1
+    assert (metadata["findings"].value, metadata["damaged ranges"].value) == (1, 1)
     segments = {record.data["base offset"]: record.data["findings"] for record in metadata["segments by size"].records}
     assert segments == {offset: int(offset == 0) for offset in segments}
     assert not check.passed

@@ -18,6 +18,7 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_support.admin_requests import change_request, read_request
+from millrace_support.broker_properties import KEEPS_ALL, NO_SCRUBBER
 from millrace_support.command_runner import CommandRunner
 from millrace_support.waiting import until
 
@@ -27,10 +28,11 @@ BATCHES, RECORDS = 40, 5
 SETTINGS = {
     "log.segment.bytes": "3000",
     "log.index.interval.bytes": "400",
-    "log.retention.ms": "-1",
     "log.flush.interval.messages": "1",
     "log.flush.offset.checkpoint.interval.ms": "100",
     "replica.high.watermark.checkpoint.interval.ms": "100",
+    **KEEPS_ALL,
+    **NO_SCRUBBER,
 }
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 DATA_DIR_FILES = (*CHECKPOINTS, "log-start-offset-checkpoint")

@@ -1,6 +1,8 @@
 """Brokers whose process ends without a word: others lead before its session with ZooKeeper has ended."""
 
 import signal
+import statistics
+from uuid import uuid4
 
 import pytest
 
@@ -8,6 +10,8 @@ from millrace.client import Admin, Cluster, SyncProducer
 from millrace.client.replicas import ElectionType, elect_leaders
 from millrace.records.record import NewRecord
 from millrace.zk import paths
+from millrace_benchmarks.cluster import millrace_cluster
+from millrace_benchmarks.failover import fail_over
 from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.waiting import awaited
 from millrace_support.zookeeper_sessions import started
@@ -15,6 +19,7 @@ from millrace_support.zookeeper_sessions import started
 TOPIC = "events"
 ALL = {1, 2, 3}
 ENDED = "the process of broker"
+SESSION_MS, LED = 60_000, 30
 
 
 @pytest.fixture
@@ -61,6 +66,19 @@ def test_others_lead_and_the_broker_can_start_again_at_once(brokers, is_controll
         brokers.until(lambda one: one.leader == one.replicas[0], TOPIC, index)
     logs = b"".join(brokers.equal_logs(TOPIC, index) for index in range(3))
     assert all(b"%s %d" % (when, number) in logs for when in (b"before", b"after") for number in range(3))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.soak(rounds=2, soak_rounds=20)
+def test_all_partitions_of_a_leader_have_others_long_before_its_session_ends(
+    tmp_path, zookeeper, rounds, record_property
+):
+    with millrace_cluster(tmp_path, f"{zookeeper.address}/{uuid4().hex}", SESSION_MS) as cluster:
+        cluster.create_topic(TOPIC, LED)
+        seconds = [fail_over(cluster, TOPIC, signal.SIGKILL)["after the signal"] for _ in rounds]
+    assert max(seconds) < SESSION_MS / 1000
+    record_property("median, s", round(statistics.median(seconds), 2))
+    record_property("longest, s", round(max(seconds), 2))
 
 
 def test_a_process_that_hangs_is_not_taken_for_ended(brokers):

@@ -27,13 +27,14 @@ from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
+from millrace_support.broker_properties import KEEPS_ALL, NO_SCRUBBER
 from millrace_support.command_runner import CommandRunner
 
 pytestmark = pytest.mark.broker_errors(r"segments\.damage_search: ")
 
 TOPIC = "events"
 BATCHES, RECORDS = 200, 10
-SETTINGS = {"log.segment.bytes": "4000", "log.index.interval.bytes": "500", "log.retention.ms": "-1"}
+SETTINGS = {"log.segment.bytes": "4000", "log.index.interval.bytes": "500", **KEEPS_ALL, **NO_SCRUBBER}
 OFFSET_BYTES = range(8)
 EXPECTED = [(offset, b"%d:" % offset + b"v" * (offset % 40)) for offset in range(BATCHES * RECORDS)]
 

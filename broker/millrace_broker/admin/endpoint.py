@@ -6,6 +6,7 @@
     POST /maintenance/retention    deletes what retention allows; answers with what was deleted per partition
     POST /maintenance/compaction   compacts logs by key; answers with bytes and records per partition
     POST /maintenance/verify       walks every log's segments; answers with findings per partition
+    GET  /maintenance/scrub        how far the scrubber has come in each data directory, and the damage there
     GET  /strays                   logs that the cluster does not assign to this broker (`stray_requests`)
     POST /strays/adopt             makes a topic of stray logs again
     POST /strays/producer-ids      has this broker give higher producer ids, before that
@@ -107,6 +108,7 @@ class AdminEndpoint:
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
                 web.post("/maintenance/{action:retention|compaction|verify}", self._maintain),
+                web.get("/maintenance/scrub", self._describe_scrub),
                 web.get("/strays", self._describe_strays),
                 web.post("/strays/{action:adopt|producer-ids}", self._change_strays),
                 web.get(CONSOLE, self._show_console),
@@ -176,6 +178,11 @@ class AdminEndpoint:
             logger.error("%s on request failed: %s", action, error)  # noqa: TRY400 -- the error says all
             return _refused(action, 500, str(error))
 
+    async def _describe_scrub(self, _: web.Request) -> web.Response:
+        if self._maintenance is None:
+            return _response(STARTING)
+        return web.json_response({"directories": await asyncio.to_thread(_scrubbed, self._maintenance)})
+
     async def _reported(
         self, action: Action, wanted: MaintenanceRequest, work: Awaitable[Sequence[Report]]
     ) -> web.Response:
@@ -183,9 +190,10 @@ class AdminEndpoint:
         reports = await work
         partitions = await asyncio.to_thread(lambda: [dataclasses.asdict(report) for report in reports])
         seconds = round(self._clock.monotonic_s() - started_s, 6)
-        return web.json_response(
-            {"action": action, "dry_run": wanted.dry_run, "seconds": seconds, "partitions": partitions}
-        )
+        body = {"action": action, "dry_run": wanted.dry_run, "seconds": seconds, "partitions": partitions}
+        if action == "verify" and self._maintenance is not None:
+            body["scrub"] = await asyncio.to_thread(_scrubbed, self._maintenance)
+        return web.json_response(body)
 
     async def _describe_strays(self, request: web.Request) -> web.Response:
         return _response(STARTING if self._strays is None else await self._strays.describe(request.query))
@@ -224,6 +232,13 @@ def _work(
     if action == "compaction":
         return maintenance.compact(topics, dry_run=wanted.dry_run, only_due=wanted.only_due)
     return maintenance.verify(topics, dry_run=wanted.dry_run)
+
+
+def _scrubbed(maintenance: LogMaintenance) -> list[dict[str, object]]:
+    damage = maintenance.damage()
+    return [
+        {**dataclasses.asdict(one), "damage": damage.get(one.directory, ())} for one in maintenance.scrub_progress()
+    ]
 
 
 def _refused(action: Action, status: int, reason: str) -> web.Response:

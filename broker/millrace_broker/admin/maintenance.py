@@ -11,13 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from millrace.clock import Clock
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.replica_manager import ReplicaManager
-from millrace_broker.storage import CompactionReport, LogCleaner, LogManager, RetentionReport, VerifyReport
+from millrace_broker.storage import (
+    CompactionReport,
+    LogCleaner,
+    LogManager,
+    RetentionReport,
+    Scrubber,
+    ScrubProgress,
+    VerifyReport,
+)
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 
 logger = logging.getLogger(__name__)
@@ -78,6 +86,7 @@ class LogMaintenance:
         self,
         logs: LogManager,
         cleaner: LogCleaner,
+        scrubber: Scrubber,
         replicas: ReplicaManager,
         clock: Clock,
         request_interval_ms: int,
@@ -86,6 +95,7 @@ class LogMaintenance:
         """Takes, as `request_interval_ms`, how often other programs request retention and compaction; -1 for never."""
         self._logs = logs
         self._cleaner = cleaner
+        self._scrubber = scrubber
         self._replicas = replicas
         self._clock = clock
         self._counts = counts
@@ -129,6 +139,14 @@ class LogMaintenance:
     async def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> Sequence[VerifyReport]:
         """Checks every byte of the topics' logs, and returns a report of the damage for each partition."""
         return await asyncio.to_thread(self._logs.verify, topics, dry_run=dry_run)
+
+    def scrub_progress(self) -> Sequence[ScrubProgress]:
+        """Returns what the scrubber has done in each data directory; any thread may ask."""
+        return self._scrubber.progress()
+
+    def damage(self) -> Mapping[str, tuple[str, ...]]:
+        """Returns the damaged ranges in each data directory, by its path, as sentences; any thread may ask."""
+        return self._logs.damage()
 
     async def apply_retention_unrequested(self) -> None:
         """Deletes the segments that retention allows, unless other programs request that."""

@@ -173,6 +173,7 @@ def _collectors(served: Served, clock: Clock) -> Collectors:
         clock,
         served.clock_counts,
         services.controller is not None,
+        served.maintenance.scrub_progress,
     )
     return broker_collectors(
         served.metrics, services, machine, lambda: server.connection_count, lambda: server.memory.used_bytes

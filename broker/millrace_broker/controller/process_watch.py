@@ -2,7 +2,7 @@
 
     connect ──► the connection breaks, as all do when a process ends, its listener perhaps a moment later
             ──► new connections are refused, now and after CONFIRM_PAUSE_S: nobody listens there any more ──► `on_ended`
-            ──► anything else: connect again, after a pause
+            ──► anything else: connect again, after a pause; a longer one where the connection lasted only a moment
 
 Only a watch that was connected once tells anything: a broker that this one can't reach may be alive to all others. A
 process that hangs, or whose network is cut, refuses nothing: only its session tells of it. A broker whose listener is
@@ -64,7 +64,7 @@ class ProcessWatch:
     def _run(self) -> None:
         was_connected = False
         while not self._is_closed.is_set():
-            pause_s = RETRY_PAUSE_S
+            pauses_s = [RETRY_PAUSE_S]
             try:
                 connection = self._connect(self._address)
             except Exception as error:  # noqa: BLE001 -- whatever it is, the process is watched
@@ -72,11 +72,13 @@ class ProcessWatch:
                 logger.log(level, "there is no connection to the process at %s: %s", self._address, error)
             else:
                 was_connected = True
-                pause_s = RETRY_PAUSE_S if self._was_long_lived(connection.hand_over()) else SHORT_LIVED_PAUSE_S
-            if was_connected and self._is_gone():
-                self._on_ended()
-                return
-            self._is_closed.wait(pause_s)
+                if not self._was_long_lived(connection.hand_over()):
+                    pauses_s.append(SHORT_LIVED_PAUSE_S)
+            for pause_s in pauses_s:
+                if was_connected and self._is_gone():
+                    self._on_ended()
+                    return
+                self._is_closed.wait(pause_s)
 
     def _was_long_lived(self, connected: socket.socket) -> bool:
         """Waits until the connection breaks or the watch is closed; returns whether it lasted more than a moment."""

@@ -325,12 +325,12 @@ def _respond(
         return _respond_several(services, client, acks, timeout_ms, offered)
     place, appends = offered
     if (appends.owes_sync or appends.commits_later) and appends.waits(acks):
-        return _respond_several(services, client, acks, timeout_ms, [(place.name, place.topic_id, [appends])])
+        return _respond_several(services, client, acks, timeout_ms, [(appends.key.topic, place.topic_id, [appends])])
     outcome = next(appends.outcomes)
     if not isinstance(outcome, MillraceError):
         first_offset, _, log_append_time_ms, _ = outcome
         return [place.appended(first_offset, log_append_time_ms, appends.log_start_offset)] if acks else None
-    failed = TopicProduced(place.name, place.topic_id, [_failed(services, client.version, appends, outcome)])
+    failed = TopicProduced(appends.key.topic, place.topic_id, [_failed(services, client.version, appends, outcome)])
     return _encoded(services, client, acks, [failed])
 
 

@@ -394,9 +394,9 @@ class Connection(asyncio.BufferedProtocol):
         waited_for.add_done_callback(lambda done: self._answered(slot, answers, done))
 
     def _answered(self, slot: Slot, answers: Sequence[Reply | WireError], done: Waited) -> None:
-        if done.cancelled():
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or isinstance(error, asyncio.CancelledError):  # `gather` raises it, and is not cancelled
             return
-        error = done.exception()
         if isinstance(error, WireError):  # as where a request is refused at once
             slot.answered, slot.parts = self._now_s(), []
             self._pending_bytes -= slot.bytes_in

@@ -121,6 +121,21 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float = setting(
         MAX_DOUBLE, "Bytes that compaction reads and writes in a second at most.", minimum=1
     )
+    log_scrub_bytes_per_second: int = setting(
+        16 << 20,
+        "Bytes of each data directory's logs that the scrubber checks in a second at most; 0: it checks nothing.",
+        minimum=0,
+        is_dynamic=True,
+    )
+    log_scrub_interval_ms: int = setting(
+        604_800_000,
+        "Milliseconds after which the scrubber goes over all logs again.",
+        minimum=1,
+        is_dynamic=True,
+    )
+    log_scrub_initial_delay_ms: int = setting(
+        300_000, "Milliseconds after the broker's start in which the scrubber leaves it alone.", minimum=0
+    )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         MAX_LONG, "Bytes of logs that are moved between data folders in a second at most.", minimum=1
     )

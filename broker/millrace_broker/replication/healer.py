@@ -178,6 +178,8 @@ class _LogHealing:
     async def run(self) -> None:
         """Heals what other replicas have of the damage. Raises a MillraceError where the log itself can't be healed."""
         log = self._log
+        if log.healing.must_roll:
+            log.healing.roll()
         if self._others.brokers and not await self._cut_damaged_end():
             log.healing.roll()
             await asyncio.to_thread(log.flush)

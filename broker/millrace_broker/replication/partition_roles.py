@@ -224,7 +224,7 @@ class PartitionRoles:
         others = [
             state.topic_partition
             for state in states
-            if self._replicas.hosted(state.topic_partition).topic_id not in {None, state.topic_id}
+            if self._replicas.hosted(state.topic_partition).is_of_another_topic(state.topic_id)
         ]
         if not others:
             return
@@ -262,13 +262,13 @@ class PartitionRoles:
     async def _former_logs(self, topic_partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
         """Returns the partitions neither led nor followed whose logs belong to an earlier topic of the same name."""
         held = {
-            one: hosted.topic_id
+            one: hosted
             for one in topic_partitions
             if self._replicas.replica(one) is None and (hosted := self._replicas.hosted(one)).topic_id is not None
         }
         names = {one.topic for one in held}
         known = await asyncio.to_thread(lambda: {name: self._topic_id(name) for name in names}) if names else {}
-        former = {one for one, topic_id in held.items() if known[one.topic] not in (None, topic_id)}
+        former = {one for one, hosted in held.items() if hosted.is_of_another_topic(known[one.topic])}
         for one in sorted(former):
             logger.warning("%s is left as it is: its log is that of a former topic of this name", one)
         return former

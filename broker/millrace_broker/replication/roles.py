@@ -14,7 +14,7 @@ LeaderAndIsr, for each of its partitions:
 |---|---|---|
 | any | a name that no partition can have | INVALID_TOPIC_EXCEPTION |
 | a log whose data directory is offline | any | KAFKA_STORAGE_ERROR |
-| another topic id | any | INCONSISTENT_TOPIC_ID |
+| the id of another topic, and not a damaged one | any | INCONSISTENT_TOPIC_ID |
 | a newer leader epoch, or the same one | any | STALE_CONTROLLER_EPOCH |
 | an older leader epoch, or nothing | this broker is no replica | UNKNOWN_TOPIC_OR_PARTITION |
 | an older leader epoch, or nothing | this broker leads | it leads |
@@ -45,6 +45,7 @@ from millrace.errors import ErrorCode, StaleBrokerEpochError, StaleControllerEpo
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.controller_apis import EPOCH_DURING_DELETE, NO_BROKER_EPOCH
 from millrace_broker.storage import TopicPartition
+from millrace_broker.storage.data_dirs.meta_properties import is_damaged_id
 from millrace_broker.storage.filenames import is_partition_name
 
 
@@ -101,6 +102,12 @@ class Hosted(NamedTuple):
     topic_id: UUID | None = None
     is_offline: bool = False
 
+    def is_of_another_topic(self, topic_id: UUID | None) -> bool:
+        """Returns whether the partition is known to be that of a topic with another id; a damaged id says nothing."""
+        if self.topic_id is None or topic_id is None:
+            return False
+        return self.topic_id != topic_id and not is_damaged_id(self.topic_id, topic_id)
+
 
 def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | ErrorCode:
     """Returns whether LeaderAndIsr makes the broker lead or follow a partition, or the error to answer for it."""
@@ -108,7 +115,7 @@ def new_role(state: PartitionState, broker_id: int, hosted: Hosted) -> Role | Er
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if hosted.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if None not in (state.topic_id, hosted.topic_id) and state.topic_id != hosted.topic_id:
+    if hosted.is_of_another_topic(state.topic_id):
         return ErrorCode.INCONSISTENT_TOPIC_ID
     if state.leader_epoch <= hosted.leader_epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -24,6 +25,7 @@ from millrace.clock import Clock
 from millrace.errors import ErrorCode, MillraceError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, check_crc, walk
 from millrace.wire.encoder import contents
+from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import DamagedRangeError, TopicPartition
@@ -32,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 ONE_BATCH = 1
+HEALING_S, LOOK_AGAIN_S = 60.0, 0.5
 
 Then = Callable[[ErrorCode], None]
 
@@ -114,7 +117,8 @@ async def read_to_end(
 
     It reads up to the log end at the time of the call: all that the leader has at its election will be committed,
     though its high watermark may still lag behind. The log is read on the event loop; `take_in` is called on a worker
-    thread. Damaged batches are left out, and those behind them count.
+    thread. Damaged batches are waited for while they may heal from other replicas (`healer`). Then they are left out,
+    and those behind them count.
     """
     partition = replicas.partition(topic_partition)
     log, offset, max_bytes = partition.log, partition.log.log_start_offset, buffer_bytes
@@ -123,6 +127,8 @@ async def read_to_end(
         try:
             batches = partition.read(offset, max_bytes, at_least_one=True, isolation=Isolation.LOG_END).records
         except DamagedRangeError as error:
+            if partition.in_sync is not None and await _is_healed(partition, offset, is_closed):
+                continue
             logger.error("%s: what was written there is lost: %s", topic_partition, error)  # noqa: TRY400
             offset, max_bytes = error.end_offset, buffer_bytes
             continue
@@ -135,6 +141,18 @@ async def read_to_end(
             max_bytes = ONE_BATCH  # up to the one that is damaged
         else:
             log.set_damage_aside(offset)
+
+
+async def _is_healed(partition: Partition, offset: int, is_closed: Callable[[], bool]) -> bool:
+    """Waits up to `HEALING_S` for a damaged offset to be readable again; returns whether it is."""
+    for _ in range(round(HEALING_S / LOOK_AGAIN_S)):
+        await asyncio.sleep(LOOK_AGAIN_S)
+        if is_closed():
+            return False
+        with suppress(DamagedRangeError):
+            partition.read(offset, ONE_BATCH, at_least_one=True, isolation=Isolation.LOG_END)
+            return True
+    return False
 
 
 def _is_valid(batches: bytes, end_offset: int) -> bool:

@@ -5,6 +5,7 @@ Others import from here, and what is not a log's own work from the modules of th
 | room | what happens there |
 |---|---|
 | `cleaner` | compaction |
+| `scrubber` | all logs are checked again and again |
 | `manager` | `LogManager`: all logs of a broker, opened and closed together |
 | `moves` | a log goes to another data folder while it is served |
 | `data_dirs` | the data folders, their checkpoints, and which logs are in them |
@@ -53,9 +54,12 @@ from millrace_broker.storage.reports import LogFinding as LogFinding
 from millrace_broker.storage.reports import LogRecovery as LogRecovery
 from millrace_broker.storage.reports import RecoveryReport as RecoveryReport
 from millrace_broker.storage.reports import RetentionReport as RetentionReport
+from millrace_broker.storage.reports import ScrubProgress as ScrubProgress
 from millrace_broker.storage.reports import SegmentReport as SegmentReport
 from millrace_broker.storage.reports import VerifiedSegment as VerifiedSegment
 from millrace_broker.storage.reports import VerifyReport as VerifyReport
+from millrace_broker.storage.scrubber.scrubber import Scrubber as Scrubber
+from millrace_broker.storage.scrubber.scrubber import ScrubConfig as ScrubConfig
 from millrace_broker.storage.segments.damage import DamagedRange as DamagedRange
 from millrace_broker.storage.segments.damage import DamagedRangeError as DamagedRangeError
 from millrace_broker.storage.segments.indexes import AbortedTransaction as AbortedTransaction

@@ -8,11 +8,13 @@
   log-start-offset-checkpoint             first offset of logs whose head was cut inside a segment
   replication-offset-checkpoint           high watermarks
   cleaner-offset-checkpoint               first dirty offset of each compacted log
+  scrub-checkpoint                        up to where the scrubber's round has come (`scrubber.rounds`)
   <topic>-<partition>/
     partition.metadata                    the topic's id
     leader-epoch-checkpoint               first offset of each leader epoch
     damaged-ranges                        what is damaged in the log, where anything is (`range_files`)
     repaired-ranges                       offsets that a repair has given up, where it has any (`range_files`)
+    txnindex-checksums                    what the .txnindex files of closed segments are (`range_files`)
     offset-gaps                           there where a follower has left out offsets as its leader does (`range_files`)
     <20-digit base offset>.log            batches
     <20-digit base offset>.index          offset -> position
@@ -42,10 +44,12 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+SCRUB_CHECKPOINT = "scrub-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 OFFSET_GAPS = "offset-gaps"
 DAMAGED_RANGES = "damaged-ranges"
+TXNINDEX_CHECKSUMS = "txnindex-checksums"
 REPAIRED_RANGES = "repaired-ranges"
 
 LOG_SUFFIX = ".log"
@@ -58,6 +62,7 @@ DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
 HEALED_FILE_SUFFIX = ".healed"
 SWAP_FILE_SUFFIX = ".swap"
+REWRITTEN_FILE_SUFFIX = ".rewritten.tmp"  # what ends with .tmp, a start removes
 DELETED_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"

@@ -127,3 +127,28 @@ class VerifyReport:
     log_end_offset: int
     findings: tuple[LogFinding, ...]
     by_segment: tuple[VerifiedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubProgress:
+    """The scrubber's work in one data directory: the current round, the last complete one, and all since the start.
+
+    Times are milliseconds since 1970. `round_started_ms` is None between two rounds, and then all is checked; the
+    fields of the last round are None before there was one. Findings are damage that nobody had met before.
+    """
+
+    directory: str
+    bytes_per_second: int
+    interval_ms: int
+    round_started_ms: int | None
+    round_findings: int
+    checked_bytes: int
+    total_bytes: int
+    last_started_ms: int | None
+    last_ended_ms: int | None
+    last_findings: int | None
+    all_bytes: int
+    all_segments: int
+    all_rounds: int
+    all_findings: int
+    all_failures: int

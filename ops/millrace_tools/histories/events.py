@@ -88,7 +88,8 @@ Step = Send | Poll | Owning
 class Operation:
     """One operation from its beginning to its end; `completed_ns` is None where its end is not known.
 
-    `committing_ns` is when a transaction was told to commit: what is read of it before is not committed.
+    `committing_ns` is when a transaction was told to commit: what is read of it before is not committed. `group` is the
+    group whose owner the process is, or whose offsets it was told.
     """
 
     index: int
@@ -100,6 +101,7 @@ class Operation:
     committing_ns: int | None = None
     steps: tuple[Step, ...] = ()
     partitions: tuple[str, ...] = ()
+    group: str = ""
 
     def sends(self) -> Iterator[Send]:
         """Returns the values that it sent."""
@@ -146,6 +148,7 @@ class Event(TypedDict, total=False):
     steps: list[list[object]]
     partitions: list[str]
     committing_ns: int
+    group: str
 
 
 class _Reader:
@@ -198,6 +201,7 @@ def _operation(index: int, begun: Event, ended: Event | None) -> Operation:
         committing_ns=end.get("committing_ns"),
         steps=tuple(_step(words) for words in end.get("steps", begun.get("steps", ()))),
         partitions=tuple(end.get("partitions", begun.get("partitions", ()))),
+        group=begun.get("group", ""),
     )
 
 

@@ -1,4 +1,4 @@
-"""Owners of partitions: one at a time, under tokens that grow, and no committed offset goes back.
+"""Owners of a group's partitions: one at a time, under tokens that grow, and no committed offset goes back.
 
 A claim is in force once it has been acknowledged. A process with a smaller token that hands out or commits afterwards
 shared the partition with its new owner. Operations that overlap in time may be in either order, and prove nothing. A
@@ -19,17 +19,17 @@ REPLACED = {Action.HAND_OUT: Anomaly.OWNERSHIP_OVERLAP, Action.COMMIT: Anomaly.F
 
 def ownership_findings(operations: Sequence[Operation]) -> Iterator[FoundAnomaly]:
     """Yields the anomalies of owners, their hand-outs and their commits."""
-    by_partition: dict[str, list[_Done]] = defaultdict(list)
+    by_partition: dict[tuple[str, str], list[_Done]] = defaultdict(list)
     for operation in operations:
         if operation.outcome is Outcome.OK:
             for owning in operation.ownings():
-                by_partition[owning.partition].append((operation, owning))
-    for partition, done in by_partition.items():
+                by_partition[operation.group, owning.partition].append((operation, owning))
+    for (_, partition), done in by_partition.items():
         yield from _Partition(partition).findings(done)
 
 
 class _Partition:
-    """A sweep through the acknowledged operations on one partition, in the order in which they become certain."""
+    """A sweep through a group's acknowledged operations on one partition, in the order in which they become certain."""
 
     def __init__(self, name: str) -> None:
         self.name = name

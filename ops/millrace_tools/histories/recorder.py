@@ -30,9 +30,11 @@ class Recorder:
         self._begun: dict[str, Action] = {}
         self.done: Counter[Action] = Counter()
 
-    def invoke(self, process: str, action: Action, steps: Iterable[Step] = (), partitions: Iterable[str] = ()) -> None:
+    def invoke(
+        self, process: str, action: Action, steps: Iterable[Step] = (), partitions: Iterable[str] = (), group: str = ""
+    ) -> None:
         """Notes that a process begins an operation; it is called before the client is asked."""
-        event = {"process": process, "event": "invoke", "action": action}
+        event = {"process": process, "event": "invoke", "action": action} | ({"group": group} if group else {})
         self._begun[process] = action
         self._write(event | _listed("steps", map(_words, steps)) | _listed("partitions", partitions))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar, cast
 
 from millrace.errors import PlatformError
 from millrace.json_values import Json
@@ -82,11 +82,29 @@ class VerifiedPartition(TypedDict):
     by_segment: list[VerifiedSegment]
 
 
+class ScrubbedDirectory(TypedDict):
+    """How far the scrubber has come in a data directory; times are milliseconds since 1970.
+
+    `round_started_ms` is None between two rounds, and `last_ended_ms` before there was a complete one.
+    """
+
+    directory: str
+    checked_bytes: int
+    total_bytes: int
+    round_started_ms: int | None
+    last_ended_ms: int | None
+    damage: list[str]
+
+
 class Report(TypedDict, Generic[OfPartition]):
-    """A broker's answer to a maintenance request: what was done or found in each partition, and the seconds it took."""
+    """A broker's answer to a maintenance request: what was done or found in each partition, and the seconds it took.
+
+    That of `verify` says how far the scrubber has come; a broker of an older release does not.
+    """
 
     seconds: float
     partitions: list[OfPartition]
+    scrub: NotRequired[list[ScrubbedDirectory]]
 
 
 class AdminEndpoint(NamedTuple):
@@ -169,8 +187,11 @@ def _pattern(topic: str) -> str:
 
 
 def _together(reports: list[dict[str, Json]]) -> dict[str, Json]:
-    """Joins the reports of several brokers into one: the partitions of all, and the sum of the seconds."""
+    """Joins the reports of several brokers into one: partitions and directories of all, and the sum of the seconds."""
     if len(reports) == 1:
         return reports[0]
-    partitions = [partition for one in reports for partition in cast("list[Json]", one["partitions"])]
-    return {"seconds": sum(cast("float", one["seconds"]) for one in reports), "partitions": partitions}
+    return {
+        "seconds": sum(cast("float", one["seconds"]) for one in reports),
+        "partitions": [partition for one in reports for partition in cast("list[Json]", one["partitions"])],
+        "scrub": [directory for one in reports for directory in cast("list[Json]", one.get("scrub", []))],
+    }

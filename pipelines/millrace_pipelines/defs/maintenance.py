@@ -27,6 +27,7 @@ from millrace_pipelines.defs.admin_endpoint import (
     CompactionOfPartition,
     Report,
     RetentionOfPartition,
+    ScrubbedDirectory,
     VerifiedPartition,
 )
 from millrace_pipelines.defs.resources import resource_of
@@ -256,7 +257,11 @@ def recovery_check_asset(cluster: str) -> dg.AssetsDefinition:
             "segments": sum(one["segments"] for one in partitions),
             "bytes": sum(one["size_bytes"] for one in partitions),
         }
-        shown = {"seconds": report["seconds"], **partition_metadata(partitions, "size_bytes")}
+        shown = {
+            "seconds": report["seconds"],
+            **partition_metadata(partitions, "size_bytes"),
+            **scrub_metadata(report.get("scrub", [])),
+        }
         if config.dry_run:
             figures = {f"{name} to read": figure for name, figure in to_read.items()}
             yield dg.AssetObservation(key, metadata={**figures, **shown})
@@ -271,6 +276,24 @@ def recovery_check_asset(cluster: str) -> dg.AssetsDefinition:
             yield no_findings(partitions, key)
 
     return recovery_check
+
+
+def scrub_metadata(directories: Sequence[ScrubbedDirectory]) -> Metadata:
+    """Returns metadata that says how far the brokers' scrubbers have come, and what is damaged; {} of older brokers.
+
+    The last complete round is the one that ended first: since then all directories were checked.
+    """
+    if not directories:
+        return {}
+    ended_ms = [one["last_ended_ms"] or 0 for one in directories]
+    ended = dg.MetadataValue.timestamp(min(ended_ms) / 1000) if all(ended_ms) else "none yet"
+    return {
+        "bytes scrubbed": sum(one["checked_bytes"] for one in directories),
+        "bytes to scrub": sum(one["total_bytes"] for one in directories),
+        "last complete scrub": ended,
+        "damaged ranges": sum(len(one["damage"]) for one in directories),
+        "scrubbers": report_table(directories),
+    }
 
 
 def no_findings(partitions: Sequence[VerifiedPartition], asset_key: dg.AssetKey) -> dg.AssetCheckResult:

@@ -57,6 +57,7 @@ class BrokerProcess:
 
     Attributes:
         bootstrap: Where the broker listens, by its first listener.
+        program: What Python runs at the next start.
         start_process: Starts a command whose stderr is given; by default `start_broker`.
     """
 
@@ -87,7 +88,7 @@ class BrokerProcess:
         self._names_listeners = "listeners" in (properties or {})
         self._admin_scheme = "https" if (properties or {}).get("admin.security.protocol") == "SSL" else "http"
         self._broker_id = broker_id
-        self._program = program
+        self.program = program
         self._limit = ["prlimit", f"--nofile={open_files}"] if open_files is not None else []
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process: subprocess.Popen[bytes]
@@ -152,7 +153,7 @@ class BrokerProcess:
             *(
                 *self._limit,
                 sys.executable,
-                *self._program,
+                *self.program,
                 *(() if self._names_listeners else ("--listen", f"{self._protocol}://{self.bootstrap}")),
             ),
             *self._data,

@@ -42,6 +42,14 @@ def bounced(cluster, broker):
     cluster.brokers[broker].restart()
 
 
+def started_as(cluster, broker, program):
+    """Stops the broker cleanly once all replicas are in sync, and starts another version of it."""
+    cluster.all_in_sync()
+    cluster.brokers[broker].stop()
+    cluster.brokers[broker].program = program
+    cluster.brokers[broker].start()
+
+
 def paused(cluster, broker):
     cluster.brokers[broker].send_signal(signal.SIGSTOP)
     beyond_the_session()

@@ -1,12 +1,13 @@
 """A group that ZooKeeper coordinates, beside a history of brokers: members join and are killed, and the checker judges.
 
-The checked history has the operations of the senders and transactors and the events of the members. The commits of
-other groups are left out, because a history has one group.
+The checked history has the operations of the senders and transactors and the events of the members. What other readers
+do is judged with the whole history.
 """
 
 import bisect
 import itertools
 import math
+import re
 from collections import defaultdict
 
 from with_connector import Group, merged
@@ -16,7 +17,7 @@ from millrace_tools.histories.check import check
 from millrace_tools.histories.events import Action, Outcome, read_history
 from millrace_tools.histories.finding import Anomaly
 
-SENDERS = ("confluent-sender", "aiokafka-sender", "confluent-transactor", "aiokafka-transactor", "confluent-usurped")
+SENDERS = re.compile(r'"process": "[^"]*-(sender|transactor|usurped)-\d')
 MEMBERS = 2
 
 
@@ -44,12 +45,7 @@ class GroupBeside(Group):
     def operations(self, file):
         """Returns the history of the senders and of the group, in the order of time."""
         file.seek(0)
-        sent = (line for line in file if is_senders(line))
-        return read_history(merged(sent, self.history_lines()))
-
-
-def is_senders(line):
-    return any(f'"process": "{role}' in line for role in SENDERS)
+        return read_history(merged(filter(SENDERS.search, file), self.history_lines()))
 
 
 def group_findings(operations):

@@ -4,6 +4,7 @@ import contextlib
 
 import with_aiokafka
 import with_confluent
+import with_java
 from processes import Process, Workload
 
 from millrace.client import Cluster
@@ -40,17 +41,21 @@ ROLES = {
     "second-member": (with_confluent.subscribed, with_confluent.ERRORS),
     "watcher": (with_confluent.watcher, with_confluent.ERRORS),
 }
-TRANSACTIONAL = ("confluent-transactor", "aiokafka-transactor", "confluent-usurped")
+TRANSACTIONAL = ("-transactor", "-usurped")  # how such roles end; a role is the transactional id, too
 
 
 @contextlib.contextmanager
-def playing(broker, file, roles, *, replication_factor=1, is_read_at_end=True):
-    """Yields the recorder while clients in these roles run; afterwards the file has their whole history."""
+def playing(broker, file, roles, *, further=None, replication_factor=1, is_read_at_end=True):
+    """Yields the recorder while clients in these roles run; afterwards the file has their whole history.
+
+    `further` has roles beside those of ROLES, by name.
+    """
     with Cluster(broker.bootstrap) as cluster:
         create_replicated(cluster, TOPIC, PARTITIONS, replication_factor)
     recorder = Recorder(file)
     workload = Workload(broker.bootstrap, recorder, TOPIC, PARTITIONS)
-    processes = [Process(workload, role, *ROLES[role]) for role in roles]
+    played = {role: ROLES[role] for role in roles} | (further or {})
+    processes = [Process(workload, role, *how) for role, how in played.items()]
     for process in processes:
         process.start()
     try:
@@ -61,11 +66,13 @@ def playing(broker, file, roles, *, replication_factor=1, is_read_at_end=True):
             process.join(PATIENCE_S)
     unwell = [process for process in processes if process.is_alive() or process.failure]
     assert not unwell, "\n".join(map(Process.said, unwell))
-    for role in set(roles).intersection(TRANSACTIONAL):
-        with_confluent.end_transactions(workload, role)
+    for role in played:
+        if role.endswith(TRANSACTIONAL):
+            with_confluent.end_transactions(workload, role)
     if is_read_at_end:
         with_confluent.read_to_the_end(workload, "last")
-        with_confluent.look_once(workload, "last-watcher")
+        for group in (with_confluent.GROUP, *with_java.GROUPS.values()):
+            with_confluent.look_once(workload, f"last-watcher-of-{group}", group)
 
 
 def history_of(file):

@@ -191,7 +191,7 @@ def commit(workload, process, consumer):
     if not ends:
         return
     outcome, steps = Outcome.INFO, committed_steps(workload, Action.COMMIT, ends)
-    workload.recorder.invoke(process, Action.COMMIT, steps)
+    workload.recorder.invoke(process, Action.COMMIT, steps, group=GROUP)
     try:
         told = committed(consumer, ends)
         outcome = Outcome.INFO if any(one.error for one in told) else Outcome.OK
@@ -228,24 +228,24 @@ def watcher(workload, process):
     consumer.close()
 
 
-def look_once(workload, process):
-    """Asks for the committed offsets of the group once."""
-    consumer = asking(workload)
-    look(workload, process, consumer)
+def look_once(workload, process, group):
+    """Asks for the committed offsets of a group once."""
+    consumer = asking(workload, group)
+    look(workload, process, consumer, group)
     consumer.close()
 
 
-def asking(workload):
-    """Returns a consumer with the id of the group that never joins it."""
+def asking(workload, group=GROUP):
+    """Returns a consumer with the id of a group that never joins it."""
     return Consumer({
-        "bootstrap.servers": workload.bootstrap, "group.id": GROUP, "isolation.level": "read_committed",
+        "bootstrap.servers": workload.bootstrap, "group.id": group, "isolation.level": "read_committed",
         "reconnect.backoff.max.ms": 500,
     })  # fmt: skip
 
 
-def look(workload, process, consumer):
+def look(workload, process, consumer, group=GROUP):
     steps, outcome = [], Outcome.INFO
-    workload.recorder.invoke(process, Action.COMMITTED)
+    workload.recorder.invoke(process, Action.COMMITTED, group=group)
     places = [TopicPartition(workload.topic, index) for index in workload.partitions]
     try:
         told = [one for one in consumer.committed(places, PATIENCE_S) if not one.error and one.offset >= 0]

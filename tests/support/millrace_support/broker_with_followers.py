@@ -40,10 +40,15 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 class Home:
-    """A standalone broker with id 0, whose partitions are given followers 2 and 3, and a connection to it."""
+    """A standalone broker with id 0, whose partitions are given followers 2 and 3, and a connection to it.
+
+    Attributes:
+        produce_version: That of the Produce requests.
+    """
 
     def __init__(self, services: Services, link: BrokerLink) -> None:
         self.link = link
+        self.produce_version = PRODUCE_VERSION
         self.services = services
         self.replicas = services.replicas
         self.metadata = services.metadata
@@ -68,18 +73,20 @@ class Home:
     ) -> asyncio.Task[list[tuple[int, int]]]:
         """Begins to produce a record to each partition; the result is each error code and base offset."""
         partitions = [{"index": key.partition, "records": BATCH} for key in keys]
+        topic_id = self.metadata.image.topics[FIRST.topic].topic_id
         fields = {
             "transactional_id": None, "acks": acks, "timeout": timeout_ms,
-            "topic_data": [{"name": FIRST.topic, "topic_id": None, "partition_data": partitions}],
+            "topic_data": [{"name": FIRST.topic, "topic_id": topic_id, "partition_data": partitions}],
         }  # fmt: skip
-        return asyncio.ensure_future(self._produce(encode(ApiKey.PRODUCE, PRODUCE_VERSION, Direction.REQUEST, fields)))
+        body = encode(ApiKey.PRODUCE, self.produce_version, Direction.REQUEST, fields)
+        return asyncio.ensure_future(self._produce(self.produce_version, body))
 
-    async def _produce(self, body: bytes) -> list[tuple[int, int]]:
+    async def _produce(self, version: int, body: bytes) -> list[tuple[int, int]]:
         answer = decode(
             ApiKey.PRODUCE,
-            PRODUCE_VERSION,
+            version,
             Direction.RESPONSE,
-            await self.link.exchange(ApiKey.PRODUCE, PRODUCE_VERSION, body),
+            await self.link.exchange(ApiKey.PRODUCE, version, body),
         )
         return [(one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
 

@@ -12,11 +12,12 @@ from millrace_support.broker_with_followers import FIRST, LEADER, SECOND, Home, 
 Scene = Callable[[Home], Awaitable[None]]
 
 
-@pytest.fixture
-def play(tmp_path: Path) -> Callable[[Scene], None]:
+@pytest.fixture(params=[3, 7, 10, 13])  # decoded from the schema, by name, by name in flexible form, by topic id
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scene], None]:
     def run(scene: Scene) -> None:
         async def whole() -> None:
             async with broker_with_followers(tmp_path) as home:
+                home.produce_version = request.param
                 await asyncio.wait_for(scene(home), 60)
 
         asyncio.run(whole())

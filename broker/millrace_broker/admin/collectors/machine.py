@@ -16,9 +16,16 @@ from millrace.version import __version__
 from millrace_broker.admin.collectors.families import Family, counter, counters, gauge, gauges, histograms
 from millrace_broker.admin.health import Facts
 from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts
-from millrace_broker.storage import DirHealth
+from millrace_broker.storage import DirHealth, ScrubProgress
 
 DIRECTORY = ["directory"]
+SCRUB_COUNTERS = (  # name, text, field of ScrubProgress
+    ("log_scrub_bytes", "Bytes of logs that the scrubber has checked.", "all_bytes"),
+    ("log_scrub_segments", "Segments that the scrubber has checked.", "all_segments"),
+    ("log_scrub_rounds", "Rounds over all logs that the scrubber has completed.", "all_rounds"),
+    ("log_scrub_findings", "Damage that the scrubber was the first to meet.", "all_findings"),
+    ("log_scrub_failures", "Checks of a segment that failed, and are made again.", "all_failures"),
+)
 
 
 class Machine(NamedTuple):
@@ -31,6 +38,7 @@ class Machine(NamedTuple):
     clock: Clock
     clock_counts: ClockCounts
     has_zookeeper: bool
+    scrubs: Callable[[], Sequence[ScrubProgress]]
 
 
 class MachineCollector:
@@ -59,6 +67,7 @@ class MachineCollector:
         yield histograms("event_loop_delay_seconds", "How late timers of the event loop fire.", [], delays)
         yield from self._clock()
         yield from self._maintenance()
+        yield from self._scrubbing()
 
     def _clock(self) -> Iterable[Family]:
         counts = self._machine.clock_counts
@@ -103,3 +112,24 @@ class MachineCollector:
         yield counter(
             "log_retention_removed_bytes", "Bytes that retention has deleted.", counts.retention_removed_bytes
         )
+
+    def _scrubbing(self) -> Iterable[Family]:
+        scrubs = {(one.directory,): one for one in self._machine.scrubs()}
+        for name, text, field in SCRUB_COUNTERS:
+            yield counters(name, text, DIRECTORY, {path: getattr(one, field) for path, one in scrubs.items()})
+        on = {path: one for path, one in scrubs.items() if one.bytes_per_second}
+        text = "Bytes that the scrubber's current round has still to check."
+        left = {path: float(one.total_bytes - one.checked_bytes) for path, one in on.items()}
+        yield gauges("log_scrub_remaining_bytes", text, DIRECTORY, left)
+        text = "Seconds since the last complete round of the scrubber began, or the first one: all was checked since."
+        now_ms = self._machine.clock.now_ms()
+        ages = {path: (now_ms - since_ms) / 1000 for path, one in on.items() if (since_ms := checked_since_ms(one))}
+        yield gauges("log_scrub_age_seconds", text, DIRECTORY, ages)
+        text = "Seconds after which the scrubber is to check all again."
+        intervals = {path: one.interval_ms / 1000 for path, one in on.items()}
+        yield gauges("log_scrub_interval_seconds", text, DIRECTORY, intervals)
+
+
+def checked_since_ms(scrub: ScrubProgress) -> int | None:
+    """Returns when the last complete round began; that of the first one until it is complete, None before it."""
+    return scrub.round_started_ms if scrub.last_started_ms is None else scrub.last_started_ms

@@ -124,6 +124,8 @@ def next_batch(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -> 
     prefix = _common_prefix(bounds)
     while position < bounds.end:
         chunk = fs.pread(fd, min(CHUNK_BYTES, bounds.end - position), position)
+        if not chunk:  # the file was cut short
+            break
         at = chunk.find(prefix)
         while at >= 0:
             if _may_begin(chunk, at, bounds.end - position) and _is_batch(fs, fd, position + at, bounds):
@@ -143,6 +145,8 @@ def batch_behind(fs: FileSystem, fd: int, position: int, bounds: SearchBounds) -
     position, magic, prefix = position + 1, bytes([MAGIC_V2]), _common_prefix(bounds)
     while bounds.end - position >= HEADER_BYTES:
         chunk = fs.pread(fd, min(CHUNK_BYTES, bounds.end - position), position)
+        if len(chunk) < HEADER_BYTES:  # the file was cut short
+            break
         at = chunk.find(magic, MAGIC_POSITION)
         while at >= 0:
             start = at - MAGIC_POSITION

@@ -136,6 +136,8 @@ def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterat
                 raise CorruptRecordError(f"a batch of {size_bytes} bytes with {end - position} bytes left")
             if size_bytes <= BATCHES_CHUNK_BYTES:
                 chunk, chunk_position, start, stop = _chunk(fs, fd, position, end), position, 0, size_bytes
+                if stop > len(chunk):
+                    raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
         crc = crc32c(chunk[start + ATTRIBUTES_POSITION : stop])
         if stop > len(chunk):
             crc = checksum(fs, fd, chunk_position + len(chunk), position + size_bytes, crc32c, crc)
@@ -144,12 +146,14 @@ def walk_batches(fs: FileSystem, fd: int, end: int, position: int = 0) -> Iterat
 
 
 def _chunk(fs: FileSystem, fd: int, position: int, end: int) -> memoryview:
-    """Returns the next bytes before `end`; raises CorruptRecordError for less than a header, or a shorter file."""
+    """Returns the next bytes before `end`, fewer where the file ends; raises CorruptRecordError for less than a header.
+
+    The batches in front of the end of a file that was cut short are whole.
+    """
     if end - position < HEADER_BYTES:
         raise CorruptRecordError(f"{end - position} bytes are too few for a batch")
-    wanted = min(BATCHES_CHUNK_BYTES, end - position)
-    chunk = fs.pread(fd, wanted, position)
-    if len(chunk) < wanted:
+    chunk = fs.pread(fd, min(BATCHES_CHUNK_BYTES, end - position), position)
+    if len(chunk) < HEADER_BYTES:
         raise CorruptRecordError(f"the file ends at {position + len(chunk)}, expected {end}")
     return memoryview(chunk)
 

@@ -20,7 +20,7 @@ A hole behind the last batch of a segment, as where the files of the next ones a
 Before step 2 a new segment is walked as a start walks one, so that nothing is trusted that was written here.
 
 What was damaged when the log was opened has hidden producers' batches and markers from it. Their state is then read
-again from the log (`reread_producers`).
+again from the log (`reread_producers`), and so it is where an index of aborted transactions has changed on the disk.
 
 Threads: `roll` belongs to the log's own, `reread_producers` to a worker that has the log for itself, the others to any.
 """
@@ -32,7 +32,7 @@ from contextlib import suppress
 from typing import Self
 
 from millrace.config import MAX_LONG
-from millrace.errors import RecordError, StorageError
+from millrace.errors import CorruptRecordError, RecordError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
@@ -146,9 +146,12 @@ class SegmentHealing(NewSegment):
         self.copy_up_to(old.size_bytes)
         new.repaired = old.repaired
         with storage_errors(old.path):
-            modified_ms, aborted = old.modified_ms, old.transaction_index.entries()
-        for transaction in aborted:
-            new.transaction_index.append(transaction)
+            modified_ms = old.modified_ms
+            try:
+                for transaction in old.transaction_index.entries():
+                    new.transaction_index.append(transaction)
+            except CorruptRecordError:
+                new.transaction_index.is_changed = True  # so it is not read before it is made again
         return self.finish(old.next_offset, self._missing, modified_ms)
 
 
@@ -179,7 +182,7 @@ class LogHealing:
         self._segments = segments
         self._writer = writer
         self._producers = producers
-        self._hidden = set(loaded.named_damage)
+        self._hidden = set(loaded.noted.damage)
         self._reread_from: int | None = None
         self._left_out = loaded.may_end_early
         self._follower = follower
@@ -214,10 +217,18 @@ class LogHealing:
         return [one for one in self._segments.now if one.damage and one.next_offset > start]
 
     def roll(self) -> None:
-        """Begins a new active segment if the present one is damaged, so that it can be healed. Raises StorageError."""
+        """Begins a new active segment if the present one is damaged or its file gone, so that it can be healed.
+
+        Raises StorageError.
+        """
         self._segments.check_writable()
-        if self._segments.now.active.damage:
+        if self._segments.now.active.damage or self.must_roll:
             self._writer.roll()
+
+    @property
+    def must_roll(self) -> bool:
+        """Whether the file of the active segment is gone, which is written again once another one has begun."""
+        return self._segments.now.active.has_lost_its_name
 
     def healing(self, damaged: LogSegment) -> SegmentHealing:
         """Returns the beginning of a segment in the place of a damaged, closed one. Raises StorageError."""
@@ -269,25 +280,28 @@ class LogHealing:
 
     @property
     def is_due(self) -> bool:
-        """Whether anything is damaged, or `reread_producers` is due."""
-        return self._reread_from is not None or bool(self.damaged_segments())
+        """Whether anything is damaged, or `owes_producers`, or `must_roll`."""
+        return self.owes_producers or self.must_roll or bool(self.damaged_segments())
 
     @property
     def owes_producers(self) -> bool:
-        """Whether batches were healed that the producers' state lacks: `reread_producers` is due."""
-        return self._reread_from is not None
+        """Whether `reread_producers` is due: batches were healed that the state lacks, or an index has changed."""
+        return self._reread_from is not None or any(one.transaction_index.is_changed for one in self._segments.now)
 
     def reread_producers(self) -> None:
         """Reads the producers' state again from the first segment on whose damage has hidden some from it.
 
-        Nothing is appended meanwhile. Raises StorageError.
+        The transaction indexes of these segments are made again, from the first one that has changed on. Nothing is
+        appended meanwhile. Raises StorageError.
         """
-        if self._reread_from is None:
-            return
         segments = self._segments
+        changed = [one.base_offset for one in segments.now if one.transaction_index.is_changed]
+        from_offset = min(changed if self._reread_from is None else [*changed, self._reread_from], default=None)
+        if from_offset is None:
+            return
         with storage_errors(segments.directory):
             start, end = segments.start_offset, segments.end_offset
-            self._producers.reload(tuple(segments.now), self._reread_from, log_start_offset=start, log_end_offset=end)
+            self._producers.reload(tuple(segments.now), from_offset, log_start_offset=start, log_end_offset=end)
         self._reread_from = None
         self._hidden &= {one.base_offset for one in segments.now if one.damage}
 

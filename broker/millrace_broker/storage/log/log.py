@@ -18,11 +18,12 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 | `flushing` | syncs, and moves the recovery point |
 | `healing` | puts what other replicas have in the place of damaged ranges |
 | `producer_state_manager`, `leader_epochs` | know who has written |
-| `verification`, `loading` | check every byte, open the folder |
+| `checks`, `verification` | check every byte, of all segments or of one at a time for the scrubber |
+| `loading` | opens the folder |
 
 Threads: `append`, `read`, the offset look-ups, `apply_retention`, `raise_log_start_offset`, `release_replaced` and
 `close` belong to the event loop's; truncations, `hand_over` and appends that may wait for the disk to a worker that has
-the log for itself (`is_held`). `flush`, `verify` and `remove_deleted` may run on one other: they read the log end
+the log for itself (`is_held`). `flush`, `verify`, `scrub` and `remove_deleted` may run on others: they read the log end
 offset *before* the segments, hold each segment by `retain`, and flushes exclude one another. Compaction's own calls
 `replace_segments` and `aborted_transactions` only; `log_segments` says how they keep out of one another's way.
 """
@@ -39,6 +40,7 @@ from millrace_broker.storage.batches.preparation import Prepared
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import DirHealth, storage_errors
 from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.checks import Scrubbed, SegmentScrub, verify
 from millrace_broker.storage.log.flushing import Flushing
 from millrace_broker.storage.log.follower_append import FollowerAppend
 from millrace_broker.storage.log.healing import LogHealing
@@ -49,8 +51,8 @@ from millrace_broker.storage.log.log_segments import LogSegments, Rolling, Segme
 from millrace_broker.storage.log.truncation import apply_retention
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
-from millrace_broker.storage.recovery.range_files import name_damage
-from millrace_broker.storage.recovery.verification import verify_log
+from millrace_broker.storage.recovery.range_files import note
+from millrace_broker.storage.recovery.verification import Pace
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
 from millrace_broker.storage.segments.damage import DamagedRange
 from millrace_broker.storage.segments.indexes import AbortedTransaction
@@ -63,7 +65,7 @@ class Log:
     """One partition's batches on the disk."""
 
     __slots__ = (
-        "_clock", "_flushing", "_follower", "_fs", "_leader", "_named_damage", "_reader", "_segments", "_writer",
+        "_clock", "_flushing", "_follower", "_fs", "_leader", "_noted", "_reader", "_segments", "_writer",
         "config", "directory", "healing", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
@@ -112,7 +114,7 @@ class Log:
         except BaseException:
             self._release_files()
             raise
-        self._named_damage = loaded.named_damage
+        self._noted = loaded.noted
         self.recovery = loaded.report(topic_partition, segments.start_offset)
 
     def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
@@ -415,19 +417,21 @@ class Log:
     def verify(self, *, dry_run: bool = False) -> VerifyReport:
         """Reads every batch that is in the log now and checks bytes, offsets and indexes; raises StorageError.
 
-        A dry run reads none, and says how much there is to read. A truncation meanwhile has it begin again.
+        A dry run reads none, and says how much there is to read.
         """
-        while True:
-            with self._segments.names_lock:  # while no truncation is at work
-                truncations, end, segments = self.truncations, self.log_end_offset, self._segments.now
-            with storage_errors(self.directory):
-                report = verify_log(
-                    self._fs, self.topic_partition, self.log_start_offset, end, segments[:],
-                    may_have_gaps=self._follower.may_have_gaps, dry_run=dry_run,
-                )  # fmt: skip
-            with self._segments.names_lock:
-                if truncations == self.truncations:
-                    return report
+        return verify(self._fs, self._segments, may_have_gaps=self._follower.may_have_gaps, dry_run=dry_run)
+
+    def scrub(self, segment: LogSegment, pace: Pace) -> Scrubbed:
+        """Checks one segment, the active one up to the recovery point, and mends what can be mended here (`checks`).
+
+        Raises StorageError, and what `pace` raises.
+        """
+        scrub = SegmentScrub(
+            self._fs, self._segments, self.config, segment,
+            recovery_point=self.recovery_point, may_have_gaps=self._follower.may_have_gaps, pace=pace,
+        )  # fmt: skip
+        with storage_errors(segment.path):
+            return scrub.run()
 
     @property
     def damage(self) -> list[tuple[str, DamagedRange]]:
@@ -435,16 +439,13 @@ class Log:
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
     def set_damage_aside(self, offset: int) -> None:
-        """Lets reads pass over the first damaged batch from an offset on. Raises CorruptRecordError without one.
-
-        Raises StorageError.
-        """
+        """Lets reads pass over the first damaged batch from an offset on. Raises CorruptRecordError, StorageError."""
         self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
-        """Writes the damaged ranges into the log's `damaged-ranges` file, if they have changed. Raises StorageError."""
+        """Writes damaged ranges and checksums of indexes to their files, if they have changed. Raises StorageError."""
         with storage_errors(self.directory):
-            self._named_damage = name_damage(self._fs, self.directory, self._segments.now, self._named_damage)
+            self._noted = note(self._fs, self.directory, self._segments.now, self._noted)
 
     # Moving and closing.
 

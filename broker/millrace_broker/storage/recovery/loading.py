@@ -50,11 +50,20 @@ from millrace_broker.storage.filenames import (
     LOG_SUFFIX,
     OFFSET_GAPS,
     REPAIRED_RANGES,
+    TXNINDEX_CHECKSUMS,
     TopicPartition,
     parse_segment_file_name,
     segment_file_name,
 )
-from millrace_broker.storage.recovery.range_files import Damage, read_damage, read_repaired, write_damage
+from millrace_broker.storage.recovery.range_files import (
+    Checksums,
+    Damage,
+    Noted,
+    read_checksums,
+    read_damage,
+    read_repaired,
+    write_damage,
+)
 from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segments.damage import (
     DamagedRange,
@@ -115,7 +124,7 @@ class LoadedLog:
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
-    named_damage: Damage = field(default_factory=dict)
+    noted: Noted = field(default_factory=lambda: Noted({}, None))
 
     def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
         """Returns how the log was opened, for the broker's `RecoveryReport`."""
@@ -164,6 +173,7 @@ class _Loading:
         self._may_end_early = promises.may_end_early
         self._named: Damage = {}
         self._is_named_damage_known = True
+        self._checksums: Checksums | None = None
 
     def load(self) -> None:
         fs, directory, loaded = self._fs, self._directory, self._loaded
@@ -175,6 +185,8 @@ class _Loading:
             loaded.repaired = read_repaired(fs, directory)
         if DAMAGED_RANGES in names:
             self._read_damage()
+        if TXNINDEX_CHECKSUMS in names:
+            self._checksums = read_checksums(fs, directory)
         files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
         is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory, files)
         bases = [] if is_just_made else _tidy(fs, directory, names, files)
@@ -209,9 +221,20 @@ class _Loading:
         was_clean, recovery_point = self._promises.was_clean, self._promises.recovery_point
         if next_base is not None and (was_clean or next_base <= recovery_point):
             # At the recovery point itself the batches are synced, but perhaps not the last index entries.
-            self._take_closed(segment, next_base, trusts=is_known and (was_clean or next_base < recovery_point))
+            is_synced = was_clean or next_base < recovery_point
+            self._take_closed(segment, next_base, trusts=is_known and is_synced and self._has_its_aborted(segment))
             return True
-        return self._take_newest(segment, next_base, trusts=is_known and was_clean)
+        trusts = is_known and was_clean and self._has_its_aborted(segment)
+        return self._take_newest(segment, next_base, trusts=trusts)
+
+    def _has_its_aborted(self, segment: LogSegment) -> bool:
+        """Returns whether the transaction index is what was noted of it, where anything was noted."""
+        index, base = segment.transaction_index, segment.base_offset
+        if self._checksums is None or index.checksum == self._checksums.get(base):
+            return True
+        if base in self._checksums:
+            logger.warning("%s is not as it was written; it is made again of the log's batches", index.path)
+        return False
 
     def _still_missing(self, base: int) -> tuple[DamagedRange, ...]:
         """Returns a segment's ranges in the file `damaged-ranges`, without holes that a repair has given up."""
@@ -327,7 +350,7 @@ class _Loading:
         for segment in self._loaded.segments:
             for one in segment.damage:
                 logger.error("%s: %s", segment.path, one)
-        self._loaded.named_damage = self._named
+        named = self._named
         if damage != self._named or not self._is_named_damage_known:
             try:
                 write_damage(self._fs, self._directory, damage)
@@ -335,7 +358,8 @@ class _Loading:
                 if not is_disk_full(error):
                     raise
             else:
-                self._loaded.named_damage = damage
+                named = damage
+        self._loaded.noted = Noted(named, self._checksums)
 
 
 def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> bool:

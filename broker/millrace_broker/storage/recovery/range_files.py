@@ -1,7 +1,7 @@
 """What a log's folder says of its offsets beside the segments, in files of Millrace's own (docs/formats/).
 
-`damaged-ranges` and `repaired-ranges` are lines of text that a checksum covers. A file is replaced as a whole, durably;
-one without lines is removed.
+`damaged-ranges`, `repaired-ranges` and `txnindex-checksums` are lines of text that a checksum covers. A file is
+replaced as a whole, durably; one without lines is removed.
 
     version: 0
     ...
@@ -25,6 +25,15 @@ Inside a segment these may be left out, wherever the recovery point is. A repair
 segment, and takes the ranges out of `damaged-ranges` last. A log that is cut gives up the ranges above its new end
 first, as batches may come to be there. A file that is damaged names nothing, and can be repaired again.
 
+`txnindex-checksums` says what each `.txnindex` file was when its segment was closed; it is written with
+`damaged-ranges`:
+
+    180 68 5a1cfe03         segment's base offset, bytes, CRC-32C in hexadecimal digits
+
+An index that is another one, or is missing, is made again when the log is opened. So is that of a segment that was
+closed after the file was written, before a crash. Without the file, as in a folder of Apache Kafka, indexes are
+trusted; so they are if it is damaged, as that is the damage.
+
 `offset-gaps` says that a log may leave out offsets anywhere. A log that is written by its leader has no gaps above the
 recovery point, and recovery takes one there for damage: the CRC of a batch does not cover its base offset. A follower's
 log gets the gaps that compaction has made in its leader's. So before the first of them is written the follower makes
@@ -36,13 +45,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace.records.checksum import crc32c
 from millrace_broker.storage.failures import storage_errors
-from millrace_broker.storage.filenames import DAMAGED_RANGES, OFFSET_GAPS, REPAIRED_RANGES
+from millrace_broker.storage.filenames import DAMAGED_RANGES, OFFSET_GAPS, REPAIRED_RANGES, TXNINDEX_CHECKSUMS
 from millrace_broker.storage.segments.damage import DamagedRange, RepairedRange, below, joined
+from millrace_broker.storage.segments.indexes import FileChecksum
 from millrace_broker.storage.segments.segment import LogSegment
 
 logger = logging.getLogger(__name__)
@@ -53,6 +64,15 @@ _NUMBERS = 5
 
 Damage = Mapping[int, tuple[DamagedRange, ...]]
 """Damaged ranges by the base offset of their segment."""
+Checksums = Mapping[int, FileChecksum]
+"""What the transaction index of each segment that has one is, by the segment's base offset."""
+
+
+class Noted(NamedTuple):
+    """What the files of a log's folder say of its segments; no checksums where they do not say."""
+
+    damage: Damage
+    checksums: Checksums | None
 
 
 def read_lines(fs: FileSystem, path: str) -> list[str]:
@@ -96,12 +116,29 @@ def read_damage(fs: FileSystem, directory: str) -> Damage:
         raise CorruptRecordError(f"{path}: {error}") from error
 
 
-def name_damage(fs: FileSystem, directory: str, segments: Iterable[LogSegment], named: Damage) -> Damage:
-    """Writes the segments' damage to `damaged-ranges`, unless it equals `named`; returns the damage. Raises OSError."""
+def note(fs: FileSystem, directory: str, segments: Iterable[LogSegment], noted: Noted) -> Noted:
+    """Writes the segments' damage and checksums to their files, unless they are noted; returns both. Raises OSError."""
+    segments = list(segments)
     damage = {segment.base_offset: segment.damage for segment in segments if segment.damage}
-    if damage != named:
+    if damage != noted.damage:
         write_damage(fs, directory, damage)
-    return damage
+    found = {one.base_offset: one.transaction_index.checksum for one in segments if one.is_sealed}
+    checksums = {base: checksum for base, checksum in found.items() if checksum is not None}
+    if checksums != (noted.checksums or {}):
+        lines = [f"{base} {one.size_bytes} {one.crc:08x}" for base, one in sorted(checksums.items())]
+        write_lines(fs, os.path.join(directory, TXNINDEX_CHECKSUMS), lines)
+    return Noted(damage, checksums)
+
+
+def read_checksums(fs: FileSystem, directory: str) -> Checksums | None:
+    """Returns what `txnindex-checksums` says; None where it is missing or damaged. Raises OSError."""
+    path = os.path.join(directory, TXNINDEX_CHECKSUMS)
+    try:
+        found = [line.split() for line in read_lines(fs, path)]
+        return {int(base): FileChecksum(int(size), int(crc, 16)) for base, size, crc in found} or None
+    except (CorruptRecordError, ValueError) as error:
+        logger.warning("%s is damaged, and the transaction indexes are trusted: %s", path, error)
+        return None
 
 
 def write_damage(fs: FileSystem, directory: str, damage: Damage) -> None:

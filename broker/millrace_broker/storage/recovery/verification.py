@@ -1,6 +1,6 @@
 """A check of every byte of a log, at any time and while it is appended to.
 
-Lengths, CRC and offsets of each batch are checked, and each index entry must point to the batch that has its offset. A
+Lengths, CRC and offsets of each batch are checked, and each index entry must fit one of them (`index_check`). A
 finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
 the batch, after bytes that are no batch with the next one that is valid. What is set aside already is a finding too,
 with its offsets. A closed segment may leave out offsets, as compaction does, as long as offsets never go back. The
@@ -11,7 +11,7 @@ Damage that nobody has met yet is set aside: reads of it are refused, health and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from millrace.config import MAX_LONG
@@ -21,26 +21,54 @@ from millrace.records.batch import BatchHeader
 from millrace_broker.storage.batches.salvage import SearchBounds, batch_behind
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, walk_batches
 from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.recovery.index_check import IndexCheck
 from millrace_broker.storage.reports import LogFinding, VerifiedSegment, VerifyReport
 from millrace_broker.storage.segments.damage import covering, intact_bytes, is_repaired
 from millrace_broker.storage.segments.damage_search import set_aside_from
 from millrace_broker.storage.segments.segment import LogSegment
 
+Pace = Callable[[int], object]
+"""A function that is called with the bytes of each batch, and may wait."""
 
-class _SegmentCheck:
-    """One check of a segment's batches and indexes, with its findings."""
 
-    def __init__(self, fs: FileSystem, segment: LogSegment, next_base: int | None) -> None:
-        self.findings: list[LogFinding] = []
-        self.batches = self.records = 0
-        self._index = list(segment.offset_index)
+def _at_once(_: int) -> None:
+    """Lets a check go on without a break."""
+
+
+class SegmentCheck:
+    """One check of a segment's batches, and of its indexes, with its findings."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        segment: LogSegment,
+        next_base: int | None,
+        *,
+        up_to_offset: int | None = None,
+        pace: Pace = _at_once,
+    ) -> None:
+        """Takes the next segment's base offset, up to which offsets may be left out; None where none may.
+
+        With `up_to_offset`, where a batch ends, those above it are not checked, nor are the indexes. `pace` gets the
+        size of each batch that was checked, and may wait, or raise an error that ends the check.
+        """
+        self.batches = self.records = self.checked_bytes = 0
+        self.indexes: IndexCheck | None = None
         self.size_bytes = segment.size_bytes
+        self.damaged_offsets: list[int] = []
+        self._log_findings: list[LogFinding] = []
         self._segment = segment
         self._fs = fs
         self._end_offset = next_base
+        self._is_whole = up_to_offset is None
+        self._up_to_offset = MAX_LONG if up_to_offset is None else up_to_offset
+        self._pace = pace
         self._gaps: list[tuple[LogFinding, int]] = []
-        self._damaged_offsets: list[int] = []
-        self._expected = {position: offset for offset, position in self._index}
+
+    @property
+    def findings(self) -> list[LogFinding]:
+        """What was found so far, in the batches first."""
+        return self._log_findings + ([] if self.indexes is None else self.indexes.findings)
 
     @property
     def report(self) -> VerifiedSegment:
@@ -53,48 +81,58 @@ class _SegmentCheck:
             findings=len(self.findings),
         )
 
-    def run(self) -> None:
-        """Checks all batches, and that each index entry fits one."""
+    def run(self, fd: int | None = None) -> None:
+        """Checks all batches, and that each index entry fits one; those of another file instead, with its descriptor.
+
+        Raises OSError, and what `pace` raises.
+        """
         segment = self._segment
+        self.indexes = IndexCheck(self._fs, segment) if self._is_whole else None
+        self.size_bytes = segment.size_bytes  # after the indexes were read: none of their entries is for later batches
+        if segment.damage and self.indexes is not None:
+            self.indexes.note_damage()
         for one in segment.damage:
-            self._find(segment.path, one.position, str(one))
+            self._find(one.position, str(one))
         for position, end in intact_bytes(segment.damage, 0, self.size_bytes):
             passed = (one.end_offset for one in segment.damage if one.end_position <= position)
-            self._walk(position, end, max(passed, default=segment.base_offset))
-        for position in self._expected:
-            self._find_index(position, "no batch begins there")
+            self._walk(segment.fd if fd is None else fd, position, end, max(passed, default=segment.base_offset))
+        if self.indexes is not None:
+            self.indexes.finish()
 
     def set_aside(self) -> None:
         """Adds the damage that `run` found to the segment's damaged ranges, which reads pass over. Raises OSError."""
-        for offset in self._damaged_offsets:
+        for offset in self.damaged_offsets:
             if covering(self._segment.damage, offset) is None:
                 set_aside_from(self._fs, self._segment, offset)
 
-    def _walk(self, start: int, end: int, next_offset: int) -> None:
+    def _walk(self, fd: int, start: int, end: int, next_offset: int) -> None:
         """Checks the batches between two positions, the first to be at `next_offset`; goes on behind damage."""
-        segment = self._segment
-        while start < end:
+        while start < end and next_offset < self._up_to_offset:
             try:
-                for position, header, crc_holds in walk_batches(self._fs, segment.fd, end, start):
+                for position, header, crc_holds in walk_batches(self._fs, fd, end, start):
                     self._check(position, header, next_offset, crc_holds=crc_holds)
                     start, next_offset = position + header.size_bytes, header.next_offset
+                    self.checked_bytes += header.size_bytes
+                    self._pace(header.size_bytes)
+                    if next_offset >= self._up_to_offset:
+                        return
             except RecordError as error:
-                bounds = SearchBounds(end, next_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
-                found = batch_behind(self._fs, segment.fd, start, bounds)
+                bounds = SearchBounds(end, next_offset, self._segment.base_offset + MAX_RELATIVE_OFFSET)
+                found = batch_behind(self._fs, fd, start, bounds)
                 behind = "the end" if found is None else f"offset {found.base_offset} at position {found.position}"
-                self._find(segment.path, start, f"{error}; offset {next_offset} up to {behind} can't be read")
-                self._damaged_offsets.append(next_offset)
+                self._find(start, f"{error}; offset {next_offset} up to {behind} can't be read")
+                self._note_damage(next_offset)
                 start, next_offset = (end, next_offset) if found is None else (found.position, found.base_offset)
 
     def _check(self, position: int, header: BatchHeader, next_offset: int, *, crc_holds: bool) -> None:
         segment = self._segment
         if not crc_holds:
-            self._find(segment.path, position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
-            self._damaged_offsets.append(next_offset)
+            self._find(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
+            self._note_damage(next_offset)
         if header.base_offset != next_offset and not is_repaired(segment.repaired, next_offset, header.base_offset):
             self._find_offset(header, position, next_offset)
-        if self._expected.pop(position, None) not in (None, header.last_offset - segment.base_offset):
-            self._find_index(position, "does not name the batch's last offset")
+        if self.indexes is not None:
+            self.indexes.match(position, header)
         self.batches += 1
         self.records += header.record_count
 
@@ -106,17 +144,17 @@ class _SegmentCheck:
             self._gaps = [(gap, expected)]
         else:
             for finding, offset in (*self._gaps, (gap, expected)):
-                self.findings.append(finding)
-                self._damaged_offsets.append(offset)
+                self._log_findings.append(finding)
+                self._note_damage(offset)
             self._gaps = []
 
-    def _find(self, path: str, position: int, reason: str) -> None:
-        self.findings.append(LogFinding(file=path, position=position, reason=reason))
+    def _note_damage(self, offset: int) -> None:
+        self.damaged_offsets.append(offset)
+        if self.indexes is not None:
+            self.indexes.note_damage()
 
-    def _find_index(self, position: int, reason: str) -> None:
-        index = self._segment.offset_index
-        entry = next(slot for slot, (_, found) in enumerate(self._index) if found == position)
-        self._find(index.path, entry * index.ENTRY.size, f"entry for byte {position} of the log: {reason}")
+    def _find(self, position: int, reason: str) -> None:
+        self._log_findings.append(LogFinding(file=self._segment.path, position=position, reason=reason))
 
 
 def verify_log(
@@ -133,13 +171,13 @@ def verify_log(
 
     A dry run reads none of them. Raises OSError.
     """
-    checks: list[_SegmentCheck] = []
+    checks: list[SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):
         if not segment.retain():
             continue
         try:
             end_of_active = MAX_LONG if may_have_gaps else None
-            check = _SegmentCheck(fs, segment, end_of_active if following is None else following.base_offset)
+            check = SegmentCheck(fs, segment, end_of_active if following is None else following.base_offset)
             if not dry_run:
                 check.run()
                 check.set_aside()

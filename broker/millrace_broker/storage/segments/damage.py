@@ -116,8 +116,11 @@ def damaged_from(  # noqa: PLR0917 -- bytes of a file, and what is known of them
 
 def is_valid_again(fs: FileSystem, fd: int, damaged: DamagedRange, segment_base: int) -> bool:
     """Returns whether a valid batch begins where damage was found: the file was replaced, or a read had failed."""
-    bounds = SearchBounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
-    found = valid_at(fs, fd, damaged.position, bounds)
+    try:
+        bounds = SearchBounds(fs.size(fd), damaged.start_offset, segment_base + MAX_RELATIVE_OFFSET)
+        found = valid_at(fs, fd, damaged.position, bounds)
+    except FileNotFoundError:  # the file is gone, and its descriptor was given back
+        return False
     return found is not None and found.base_offset == damaged.start_offset < damaged.end_offset
 
 

@@ -25,6 +25,9 @@ range is the last one that can matter to that range. There is no file where noth
 
 Entries are in memory until `write`. A crash may leave a file that is short or cut inside an entry; recovery finds the
 markers again and replaces it. `append` belongs to the log's thread, `write`, `sync` and `entries` may run on another.
+An entry that is missing or wrong would have aborted records read, or committed ones skipped, and the format has no
+checksum. So a file that is not as it was written is not read until it is replaced (`is_changed`), and `checksum` is
+kept beside it (`range_files`).
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from typing import ClassVar, NamedTuple
 
+from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem, write_file_durably
+from millrace.records.checksum import crc32c
 from millrace_broker.storage.failures import is_disk_full
 
 Entry = tuple[int, int]
@@ -318,30 +323,55 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class TransactionIndex:
-    """The aborted transactions of one segment, in its `.txnindex` file."""
+class FileChecksum(NamedTuple):
+    """What a file has: so many bytes, with this CRC-32C."""
 
-    __slots__ = ("_fd", "_file_bytes", "_fs", "_is_name_synced", "_is_synced", "_lock", "_pending", "path")
+    size_bytes: int
+    crc: int
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment, in its `.txnindex` file; those of one that `is_changed` are not read."""
+
+    __slots__ = (
+        "_crc", "_fd", "_file_bytes", "_fs", "_is_name_synced", "_is_synced", "_lock", "_pending", "is_changed", "path",
+    )  # fmt: skip
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.path = path
+        self.is_changed = False
         self._fs = fs
         self._lock = Lock()
         self._fd = fs.open(path) if fs.exists(path) else None
-        self._file_bytes = 0 if self._fd is None else fs.size(self._fd)
+        self._file_bytes = self._crc = 0
         self._pending: list[AbortedTransaction] = []
         self._is_synced = self._is_name_synced = True
+        if self._fd is not None:
+            self._note_what_is_there(self._fd)
+
+    def _note_what_is_there(self, fd: int) -> None:
+        try:
+            self._file_bytes = self._fs.size(fd)
+            self._crc = crc32c(self._fs.pread(fd, self._file_bytes, 0))
+        except BaseException:
+            self._fs.close(fd)
+            raise
+
+    @property
+    def checksum(self) -> FileChecksum | None:
+        """What the file has by what was written; None where it has no entry."""
+        return FileChecksum(self._file_bytes, self._crc) if self._file_bytes else None
 
     def entries(self) -> list[AbortedTransaction]:
-        """Returns all aborted transactions of the segment; raises OSError."""
+        """Returns all aborted transactions of the segment. Raises CorruptRecordError or OSError."""
         with self._lock:
             return self._in_file() + self._pending
 
     def is_sane(self, base_offset: int) -> bool:
         """Returns whether the file holds whole entries of this version whose markers are in the segment."""
-        if self._file_bytes % ABORTED_ENTRY.size:
-            return False
         data = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
+        if len(data) != self._file_bytes or len(data) % ABORTED_ENTRY.size:
+            return False
         return all(
             version == ABORTED_VERSION and last >= base_offset
             for version, _, _, last, _ in ABORTED_ENTRY.iter_unpack(data)
@@ -364,6 +394,7 @@ class TransactionIndex:
             data = _packed(self._pending)
             self._fs.pwritev(self._fd, [data], self._file_bytes)
             self._file_bytes += len(data)
+            self._crc = crc32c(data, self._crc)
             self._pending.clear()
 
     def sync(self) -> None:
@@ -380,13 +411,13 @@ class TransactionIndex:
         """Replaces the file's content by what a recovery has found; a crash leaves the old content or the new.
 
         Returns false where the disk is full: there is no file then, and the entries wait in memory for `write`.
-        Raises OSError.
+        Nothing is appended meanwhile. Raises OSError.
         """
         data = _packed(transactions)
         found = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
         if data == found:
+            self._take(self._fd, data, [])
             return True
-        self.close()
         try:
             write_file_durably(self._fs, self.path, data)
         except OSError as error:
@@ -394,11 +425,18 @@ class TransactionIndex:
                 raise
             if self._fs.exists(self.path):
                 self._fs.unlink(self.path)
-            self._file_bytes, self._pending = 0, list(transactions)
+            self._take(None, b"", transactions)
             return False
-        self._fd = self._fs.open(self.path)
-        self._file_bytes = len(data)
+        self._take(self._fs.open(self.path), data, [])
         return True
+
+    def _take(self, fd: int | None, data: bytes, pending: Sequence[AbortedTransaction]) -> None:
+        """Goes on with another file, which has this content; readers never see a part of it."""
+        with self._lock:
+            if self._fd is not None and self._fd != fd:
+                self._fs.close(self._fd)
+            self._fd, self._file_bytes, self._crc = fd, len(data), crc32c(data)
+            self._pending, self.is_changed = list(pending), False
 
     def close(self) -> None:
         """Closes the file; what was not written is lost, and there are no entries any more."""
@@ -409,16 +447,17 @@ class TransactionIndex:
             self._pending.clear()
 
     def _in_file(self) -> list[AbortedTransaction]:
-        if self._fd is None:
-            return []
-        data = self._fs.pread(self._fd, self._file_bytes, 0)
+        data = b"" if self._fd is None else self._fs.pread(self._fd, self._file_bytes, 0)
+        self.is_changed |= (len(data), crc32c(data)) != (self._file_bytes, self._crc)
+        if self.is_changed:
+            raise CorruptRecordError(f"{self.path} is not as it was written")
         return [AbortedTransaction(*fields) for _, *fields in ABORTED_ENTRY.iter_unpack(data)]
 
 
 def find_aborted(indexes: Iterable[TransactionIndex], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """Returns the aborted transactions with offsets from `start_offset` to before `end_offset`.
 
-    `indexes` are those of the segments from the one that holds `start_offset` on. Raises OSError.
+    `indexes` are those of the segments from the one that holds `start_offset` on. Raises CorruptRecordError or OSError.
     """
     found: list[AbortedTransaction] = []
     for index in indexes:

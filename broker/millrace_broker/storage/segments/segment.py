@@ -69,8 +69,8 @@ class LogSegment:
 
     __slots__ = (
         "__weakref__", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
-        "_interval_bytes", "_is_synced", "_resume_positions", "_stem", "_users", "_users_lock", "base_offset",
-        "damage", "fd", "first_timestamp", "has_producer_ids", "is_index_full", "led", "max_timestamp",
+        "_interval_bytes", "_is_synced", "_resume_positions", "_stem", "_users", "_users_lock", "base_offset", "damage",
+        "fd", "first_timestamp", "has_lost_its_name", "has_producer_ids", "is_index_full", "led", "max_timestamp",
         "max_timestamp_offset", "next_offset", "offset_index", "path", "repaired", "size_bytes", "time_index",
         "transaction_index", "trusts_index", "was_recovered",
     )  # fmt: skip
@@ -87,6 +87,7 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base_offset
         self.first_timestamp = NO_TIMESTAMP
         self.is_index_full = False
+        self.has_lost_its_name = False  # as long as the scrubber has not found the file gone under an open descriptor
         self.damage: tuple[DamagedRange, ...] = ()
         self.repaired: tuple[RepairedRange, ...] = ()
         self.led: Headers = []  # the first two batches of each leader, where a recovery has walked it

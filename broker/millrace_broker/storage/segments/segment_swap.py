@@ -1,5 +1,7 @@
 """The swap of a compacted segment for those that it was made of: a crash leaves the old ones or the new one.
 
+A segment that is written again takes its own place in the same way (`log.checks`).
+
     step                                                       what a crash behind it leaves
     1  write and sync <base>.{log,index,timeindex}.cleaned     the old ones; `.cleaned` is removed at the next start
     2  rename .cleaned -> .swap, the .log last                 the old ones, unless the .log.swap is there
@@ -64,7 +66,7 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
 
 
 def discard(fs: FileSystem, segment: LogSegment) -> None:
-    """Closes a new segment that won't be used, and removes its files."""
+    """Closes a segment that won't take another's place, and removes its files. Raises OSError."""
     paths = segment.file_paths()
     segment.release()
     for path in paths:

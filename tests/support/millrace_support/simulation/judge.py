@@ -137,9 +137,8 @@ class Judge:
             self.histories[key].sees(offset, batch, f"broker {broker_id}")
 
     def look_at_log(self, broker_id: int, start: int, key: TopicPartition, log: Log) -> None:
-        """Looks where a log begins; `start` is the number of its broker's process."""
-        if key in self.retention:
-            self.retention[key].looks_at(broker_id, start, log, self._clock.now_ms())
+        """Looks where a log with limits begins; `start` is the number of its broker's process."""
+        self.retention[key].looks_at(broker_id, start, log, self._clock.now_ms())
 
     def compare(self, key: TopicPartition, replicas: dict[int, Log]) -> None:
         """Compares the logs of a partition once everything is in sync again."""

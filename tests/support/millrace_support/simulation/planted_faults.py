@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from millrace_support.simulation import controller_faults, coordinator_faults, follower_faults, leader_faults
+from millrace_support.simulation import (
+    controller_faults,
+    coordinator_faults,
+    follower_faults,
+    leader_faults,
+    log_faults,
+    transaction_faults,
+    wire_faults,
+)
 from millrace_support.simulation.planting import Plant
 from millrace_support.simulation.simulation import play
 
@@ -23,6 +31,9 @@ FAULTS: Mapping[str, Plant] = {
     **follower_faults.FAULTS,
     **controller_faults.FAULTS,
     **coordinator_faults.FAULTS,
+    **transaction_faults.FAULTS,
+    **log_faults.FAULTS,
+    **wire_faults.FAULTS,
 }
 MOST_SEEDS = 1000
 FOUND_BY = Path(__file__).with_name("found_by.txt")

@@ -171,8 +171,9 @@ class Simulation:
         for key, partition in broker.replicas.partitions.items():
             if partition.topic_id == self.topic_ids.get(key.topic):
                 self.judge.look_at_leader(broker.id, broker.starts, key, partition)
-        for key, log in broker.logs.logs().items():
-            self.judge.look_at_log(broker.id, broker.starts, key, log)
+        for key in self.judge.retention:
+            if (log := broker.logs.logs().get(key)) is not None:
+                self.judge.look_at_log(broker.id, broker.starts, key, log)
 
     def _look_for_deleted_logs(self) -> None:
         """Looks for logs of deleted topics; those of replicas that have moved may be left, where brokers were down."""

@@ -114,7 +114,7 @@ def test_a_watch_that_is_closed_tells_nothing_and_ends(process, ended):
 
 def test_a_connection_that_was_refused_once_is_asked_for_again(process, ended, monkeypatch):
     """As while a process starts again at once."""
-    answers = iter([True, False, True, True])  # the second time it is asked the listener is there again
+    answers = iter([True, False, False, True, True])  # the second time it is asked the listener is there again
     monkeypatch.setattr(process_watch, "is_refused", lambda _: next(answers))
     ProcessWatch("it", process.address, Connected, lambda: ended.put("told"))
     process.taken.get(timeout=WAIT_S).close()
@@ -125,8 +125,9 @@ def test_a_connection_that_was_refused_once_is_asked_for_again(process, ended, m
 
 
 def test_a_listener_that_ends_a_moment_after_the_connections_is_noticed(process, ended, monkeypatch):
-    """A process that ends closes its descriptors one by one."""
+    """A process that ends closes its descriptors one by one; at the beginning of a watch, too, this is noticed soon."""
     answers = iter([False, True, True])
+    monkeypatch.setattr(process_watch, "SHORT_LIVED_PAUSE_S", 10 * WAIT_S)
     monkeypatch.setattr(process_watch, "is_refused", lambda _: next(answers))
 
     def connect(address):

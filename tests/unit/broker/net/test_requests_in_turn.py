@@ -26,6 +26,7 @@ class Handlers:
     """Stand in for those of every API: they note which requests they are given, and let a fetch wait."""
 
     def __init__(self, services):
+        self.services = services
         self.handled = []
         self.fetches = []
         services.apis = {key: api._replace(handle=self.of(api), handle_all=None) for key, api in APIS.items()}
@@ -120,3 +121,21 @@ def test_each_waits_for_all_before_it(tmp_path, key):
         assert await correlation_ids(reader, len(line)) == list(range(len(line)))
 
     play(tmp_path, scene)
+
+
+def test_a_client_that_leaves_while_several_requests_wait_together_is_no_error(tmp_path, caplog):
+    waiting = []
+
+    async def scene(handlers, reader, writer):
+        def wait_for_all(services, together):
+            waiting.extend(asyncio.get_running_loop().create_future() for _ in together)
+            return waiting
+
+        handlers.services.apis[ApiKey.PRODUCE] = APIS[ApiKey.PRODUCE]._replace(handle_all=wait_for_all)
+        writer.write(requests(ApiKey.PRODUCE, ApiKey.PRODUCE))
+        await until(lambda: len(waiting) == 2)
+        writer.close()
+        await until(lambda: all(one.cancelled() for one in waiting))
+
+    play(tmp_path, scene)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -18,6 +18,7 @@ from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.replication_quota import ReplicationQuota
 from millrace_broker.replication.roles import ControllerFence, PartitionState, StopState
 from millrace_broker.storage import LogManager, TopicPartition
+from millrace_broker.storage.data_dirs.meta_properties import read_topic_id, write_topic_id
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.leading_broker import LeadingBroker, LedLog
@@ -26,6 +27,7 @@ from millrace_support.until import until
 
 ME, OTHER = 1, 2
 TOPIC_ID, NEW_ID = UUID(int=7), UUID(int=8)
+DRAWN_ID, DAMAGED_ID = UUID("3e3b1d8f-7a92-48de-9e49-d816ba8ea299"), UUID("3e3b1d8f-7b92-48de-9e49-d816ba8ea299")
 T0 = TopicPartition("t", 0)
 CONFIGS = {"t": {"segment.bytes": "1000"}}
 
@@ -313,6 +315,35 @@ def test_a_log_of_another_topic_of_this_name_is_left_alone(caplog):
             assert await later.become(asked) == {T0: ErrorCode.INCONSISTENT_TOPIC_ID}
         assert later.logs.get(T0).log_end_offset == 3
         assert caplog.text.count(f"of this name with id {TOPIC_ID}, which is left as it is") == 2
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("role", [ME, OTHER], ids=["leads", "follows"])
+def test_a_damaged_topic_id_keeps_no_replica_from_its_role_and_is_mended(role):
+    async def scenario(broker):
+        await broker.become(state(ME, 5, replicas=(ME,), topic_id=DRAWN_ID))
+        broker.append(3)
+        write_topic_id(broker.fs, "/data/t-0", DAMAGED_ID)
+        later = Broker(broker.fs.after_kill())
+        later.topic_ids["t"] = DRAWN_ID
+        await later.roles.set_aside_others([state(role, 6, topic_id=DRAWN_ID)])
+        assert await later.become(state(role, 6, topic_id=DRAWN_ID)) == {T0: ErrorCode.NONE}
+        assert later.logs.get(T0).log_end_offset == 3
+        assert read_topic_id(later.fs, "/data/t-0") == DRAWN_ID
+        await later.roles.close()
+
+    played(scenario)
+
+
+def test_a_damaged_topic_id_keeps_no_log_from_its_deletion():
+    async def scenario(broker):
+        await broker.become(state(ME, 5, replicas=(ME,), topic_id=DRAWN_ID))
+        write_topic_id(broker.fs, "/data/t-0", DAMAGED_ID)
+        later = Broker(broker.fs.after_kill())
+        later.topic_ids["t"] = DRAWN_ID
+        assert await later.stop(StopState(T0, EPOCH_DURING_DELETE, deletes=True)) == {T0: ErrorCode.NONE}
+        assert not later.replicas.logs.get(T0)
 
     played(scenario)
 

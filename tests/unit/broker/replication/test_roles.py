@@ -22,6 +22,7 @@ from millrace_broker.storage import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 OLD, NEW = UUID(int=1), UUID(int=2)
+DRAWN, DAMAGED = UUID("3e3b1d8f-7a92-48de-9e49-d816ba8ea299"), UUID("3e3b1d8f-7b92-48de-9e49-d816ba8ea299")
 ME = 1
 
 
@@ -69,6 +70,8 @@ def test_a_request_of_a_former_controller_or_to_a_former_registration_is_refused
         (state(1, 4, topic_id=NEW), Hosted(3, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
         (state(1, 0, topic_id=NEW), Hosted(3, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
         (state(1, 0, topic_id=NEW), Hosted(NO_LEADER_EPOCH, OLD), ErrorCode.INCONSISTENT_TOPIC_ID),
+        (state(1, 0, topic_id=DRAWN), Hosted(NO_LEADER_EPOCH, DAMAGED), Role.LEADER),
+        (state(2, 0, topic_id=DRAWN), Hosted(NO_LEADER_EPOCH, DAMAGED), Role.FOLLOWER),
         (state(1, 4, topic_id=None), Hosted(3, OLD), Role.LEADER),
         (state(1, 4), Hosted(3, None), Role.LEADER),
         (state(1, 4), Hosted(3, OLD, is_offline=True), ErrorCode.KAFKA_STORAGE_ERROR),

@@ -15,7 +15,7 @@ SHARE = 0.4  # of all seeds that play one workload
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 LIMITED_TOPIC, COMPACTED_TOPIC, RENEWED_TOPIC = "limited", "compacted", "renewed"
 LIMITS = Limits(retention_ms=7_000, retention_bytes=2_000, segment_bytes=700)
-DELETE_RETENTION_MS = 4_000
+DELETE_RETENTION_MS = 8_000
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.bytes": "700",

@@ -1,4 +1,8 @@
-"""A client of a simulation that deletes records now and then, and looks that they are not read again."""
+"""A client of a simulation that deletes records now and then, and looks that they are not read again.
+
+A follower writes down where its log begins only now and then, as Apache Kafka's does. So records that were deleted may
+come back once the process of a replica has started again since.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ class RecordDeleter:
         self._judge = judge
         self._key = judge.history.key
         self._links = ClientLinks(world.network, machine, TIMEOUT_S, "deleter")
-        self._deleted = 0
+        self._deleted = self._starts = 0
 
     async def live(self) -> None:
         """Deletes until the faults are over."""
@@ -59,14 +63,20 @@ class RecordDeleter:
 
     async def _look(self) -> None:
         deleted = self._deleted
+        if self._starts != self._count_starts():
+            deleted = self._deleted = 0
         earliest = await earliest_offset(self._world, self._links, self._key)
-        if earliest is not None and earliest < deleted:
+        if earliest is not None and earliest < deleted and self._starts == self._count_starts():
             self._world.judge.anomaly(f"{self._key}: it begins at {earliest}, though all below {deleted} was deleted")
+
+    def _count_starts(self) -> int:
+        return sum(self._world.brokers[one].starts for one in self._world.replicas[self._key])
 
     async def _delete(self) -> None:
         chance, leader, end = self._world.chance, self._world.leader(self._key), self._judge.history.end
         if leader is None:
             return
+        starts = self._count_starts()
         offset = chance.randint(self._judge.justified, max(end, self._judge.justified))
         if chance.random() < ABOVE_THE_END:
             offset = end + chance.randint(1, 100)  # which is refused, unless so much is written meanwhile
@@ -81,5 +91,6 @@ class RecordDeleter:
         error = ErrorCode(answer.topics[0].partitions[0].error_code)
         self._world.note(f"all below offset {offset} of {self._key} is deleted: {error.name}")
         if error is ErrorCode.NONE:
-            self._deleted = max(self._deleted, offset)
+            self._deleted = max(self._deleted, offset) if starts == self._starts else offset
+            self._starts = starts
             self._judge.asks_to_delete(offset)

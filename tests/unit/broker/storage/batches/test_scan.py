@@ -1,12 +1,14 @@
 """Walking a file of batches, smaller and larger than what is read at a time."""
 
 import random
+from collections import deque
 
 import pytest
 
 from millrace.errors import CorruptRecordError
 from millrace.records.batch import HEADER_BYTES, MAGIC_POSITION
 from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.storage.batches.salvage import SearchBounds, batch_behind, next_batch
 from millrace_broker.storage.batches.scan import (
     BATCHES_CHUNK_BYTES,
     HEADERS_CHUNK_BYTES,
@@ -21,10 +23,15 @@ BATCHES = [encode_batch([NewRecord(random.Random(size).randbytes(size))]) for si
 POSITIONS = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES))]
 
 
-def walked(content, end=None):
+def fs_with(content):
     fs = CrashFileSystem()
-    fd = fs.open("/log", create=True)
-    fs.pwritev(fd, [content], 0)
+    fs.pwritev(fs.open("/log", create=True), [content], 0)
+    return fs
+
+
+def walked(content, end=None):
+    fs = fs_with(content)
+    fd = fs.open("/log")
     return [(position, holds) for position, _, holds in walk_batches(fs, fd, len(content) if end is None else end)]
 
 
@@ -38,6 +45,27 @@ def test_a_wrong_byte_is_seen_in_its_batch_alone(number, where):
     content = bytearray(b"".join(BATCHES))
     content[POSITIONS[number] + where % len(BATCHES[number])] ^= 1
     assert walked(content) == [(position, position != POSITIONS[number]) for position in POSITIONS]
+
+
+@pytest.mark.parametrize("number", range(len(BATCHES)))
+@pytest.mark.parametrize("extra_bytes", [0, 1, HEADER_BYTES, HEADER_BYTES + 5])
+def test_a_file_that_is_shorter_than_expected_has_the_batches_before_its_end(number, extra_bytes):
+    content, found = b"".join(BATCHES), []
+    fs = fs_with(content[: POSITIONS[number] + extra_bytes])
+    walk = walk_batches(fs, fs.open("/log"), len(content))
+    with pytest.raises(CorruptRecordError):
+        deque((found.append(position) for position, _, _ in walk), maxlen=0)
+    assert found == POSITIONS[:number]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 5, 1000])
+def test_the_search_behind_damage_ends_where_a_file_was_cut_short(kept_bytes):
+    fs, reads = fs_with(bytes(kept_bytes)), []
+    fs.pread = lambda fd, length, position, pread=fs.pread: reads.append(position) or pread(fd, length, position)
+    bounds = SearchBounds(1 << 30, 0, 1 << 30)
+    assert batch_behind(fs, fs.open("/log"), 0, bounds) is None
+    assert next_batch(fs, fs.open("/log"), 0, bounds) == bounds.end
+    assert len(reads) < 100
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 50_000, len(BATCHES[-1]) - 1, len(BATCHES[-1]) - HEADER_BYTES])

@@ -23,8 +23,8 @@ class Told:
         self.lines.append(json.dumps({"time_ns": self.time_ns, **fields}))
         return self
 
-    def begin(self, process, action, *steps, partitions=()):
-        return self.event(process=process, event="invoke", action=action, steps=steps, partitions=partitions)
+    def begin(self, process, action, *steps, **fields):
+        return self.event(process=process, event="invoke", action=action, steps=steps, **fields)
 
     def end(self, process, *steps, outcome="ok", **fields):
         return self.event(process=process, event=outcome, steps=steps, **fields)
@@ -38,8 +38,8 @@ class Told:
     def transaction(self, process, *steps, outcome="ok"):
         return self.begin(process, "transaction").end(process, *steps, outcome=outcome)
 
-    def own(self, process, action, *words):
-        return self.begin(process, action).end(process, [action, *words])
+    def own(self, process, action, *words, group=""):
+        return self.begin(process, action, group=group).end(process, [action, *words])
 
     def found(self, **options):
         return check(read_history(self.lines), **options)
@@ -130,6 +130,13 @@ def test_commits_without_a_token_are_judged_by_their_offsets():
     assert told.found() == []
     told.own("a", "commit", "t", None, 8)
     assert [finding.anomaly for finding in told.found()] == [Anomaly.COMMIT_REGRESSION]
+
+
+@pytest.mark.parametrize("action", ["commit", "committed"])
+def test_each_group_has_committed_for_itself(action):
+    told = Told().own("a", "commit", "t", None, 9, group="one").own("b", action, "t", None, 8, group="other")
+    assert told.found() == []
+    assert len(told.own("b", action, "t", None, 8, group="one").found()) == 1
 
 
 def test_what_was_committed_meanwhile_may_be_told_or_not():

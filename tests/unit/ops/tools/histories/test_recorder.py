@@ -29,7 +29,7 @@ def test_what_an_owner_does_is_read_again():
     file, claimed, given = io.StringIO(), Owning(Action.CLAIM, "t-0", 4), Owning(Action.HAND_OUT, "t-0", 4, 9)
     recorder = Recorder(file)
     for owning in (claimed, given):
-        recorder.invoke("m", owning.action, [owning])
+        recorder.invoke("m", owning.action, [owning], group="g")
         recorder.end("m", Outcome.OK, [owning])
     file.seek(0)
-    assert [operation.steps for operation in read_history(file)] == [(claimed,), (given,)]
+    assert [(one.group, one.steps) for one in read_history(file)] == [("g", (claimed,)), ("g", (given,))]

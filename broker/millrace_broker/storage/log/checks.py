@@ -1,0 +1,274 @@
+"""The checks of a log while it is in use: of all of it at once, or of one segment at a time, as the scrubber asks.
+
+`verify` goes over all segments by the descriptors that the broker has open. `scrub_segment` looks at what the next
+start would find: it opens the file of a closed segment by its name.
+
+| what is wrong | what becomes of it |
+|---|---|
+| batches of the file | they are set aside (`damage`), and whoever heals damage finds them there |
+| the file's name is gone, or names other bytes, and the open file is whole | the segment is written again |
+| the same, and the open file is damaged, too | its damage is set aside, and the segment is written again |
+| the name is gone, and the file is not open any more (`millrace.descriptor_pool`) | the whole segment is set aside |
+| an index file is gone, or does not fit the batches, which are whole | the segment is written again, with its indexes |
+| the index of aborted transactions is not as it was written | it is not read, and whoever heals damage makes it again |
+| the name of the active segment is gone | the next append begins another one, or else whoever heals; then as above |
+
+To write a segment again is to copy it beside itself, rebuild the indexes of the copy, sync it, and swap it for the old
+one as compaction does (`segment_swap`): readers keep the old one until they are done. A crash before the swap leaves
+`.rewritten.tmp` files, which a start removes. Nothing is written again that a truncation, retention or compaction has
+taken out of the log meanwhile.
+
+What was found without a lock counts only if the log still has the segment, and was not truncated since. That is looked
+at, and damage set aside, while `names_lock` is held, which keeps truncations out and holds up no append and no read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from millrace.config import MAX_LONG
+from millrace.errors import CorruptRecordError, StorageError
+from millrace.fs import FileSystem
+from millrace_broker.storage.config import LogConfig
+from millrace_broker.storage.failures import storage_errors
+from millrace_broker.storage.filenames import REWRITTEN_FILE_SUFFIX
+from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.recovery.verification import Pace, SegmentCheck, verify_log
+from millrace_broker.storage.reports import VerifyReport
+from millrace_broker.storage.segments.damage import DamagedRange, Synced
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.segment_swap import discard
+
+logger = logging.getLogger(__name__)
+
+COPIED_BYTES = 256 << 10
+
+
+def verify(fs: FileSystem, segments: LogSegments, *, may_have_gaps: bool, dry_run: bool) -> VerifyReport:
+    """Checks all segments that a log has now, and begins again where it is truncated meanwhile. Raises StorageError."""
+    while True:
+        with segments.names_lock:  # while no truncation is at work
+            truncations, end, now = segments.truncations, segments.end_offset, segments.now
+        with storage_errors(segments.directory):
+            report = verify_log(
+                fs, segments.topic_partition, segments.start_offset, end, now[:],
+                may_have_gaps=may_have_gaps, dry_run=dry_run,
+            )  # fmt: skip
+        with segments.names_lock:
+            if truncations == segments.truncations:
+                return report
+
+
+@dataclass(slots=True)
+class Scrubbed:
+    """The result of one segment's check: the bytes that were read, and what was found and not known before."""
+
+    checked_bytes: int = 0
+    findings: int = 0
+    is_left: bool = False  # something is wrong that the next round must see to
+
+
+class SegmentScrub:
+    """One check of one segment of a log that is in use."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        segments: LogSegments,
+        config: LogConfig,
+        segment: LogSegment,
+        *,
+        recovery_point: int,
+        may_have_gaps: bool,
+        pace: Pace,
+    ) -> None:
+        """Takes the log's segments and settings, and up to where it is synced: no more of the active one is checked."""
+        self.result = Scrubbed()
+        self._fs = fs
+        self._segments = segments
+        self._config = config
+        self._segment = segment
+        self._recovery_point = recovery_point
+        self._may_have_gaps = may_have_gaps
+        self._pace = pace
+        self._truncations = segments.truncations
+
+    def run(self) -> Scrubbed:
+        """Checks the segment unless the log has lost it; returns the result. Raises OSError, and what `pace` raises."""
+        segment, now = self._segment, self._segments.now
+        if segment in now and segment.retain():
+            try:
+                if segment is now.active:
+                    self._check_active()
+                else:
+                    self._check_closed(now[now.index(segment) + 1].base_offset)
+            finally:
+                segment.release()
+        return self.result
+
+    def _check_active(self) -> None:
+        segment = self._segment
+        check = SegmentCheck(
+            self._fs, segment, MAX_LONG if self._may_have_gaps else None,
+            up_to_offset=self._recovery_point, pace=self._pace,
+        )  # fmt: skip
+        check.run()
+        self.result.checked_bytes = check.checked_bytes
+        self._set_aside(check)
+        if segment.size_bytes and not self._fs.exists(segment.path) and self._is_active_still():
+            segment.has_lost_its_name = True
+            segment.is_index_full = True  # so the next append begins another segment
+            self.result.is_left = True
+            self._tell("%s is missing; it is written again once another segment has begun", segment.path)
+
+    def _is_active_still(self) -> bool:
+        with self._settled() as is_settled:
+            return is_settled and self._segment is self._segments.now.active and not self._fs.exists(self._segment.path)
+
+    def _check_closed(self, next_base: int) -> None:
+        segment = self._segment
+        named = SegmentCheck(self._fs, segment, next_base, pace=self._pace)
+        is_there = self._run_by_name(named)
+        self.result.checked_bytes = named.checked_bytes
+        if is_there and not named.damaged_offsets:
+            self._check_indexes(named)
+            return
+        opened = SegmentCheck(self._fs, segment, next_base, pace=self._pace)
+        try:
+            opened.run()
+            self._set_aside(opened)
+            if not is_there:
+                self._write_again(segment.path, "the file is missing")
+            elif not opened.damaged_offsets:
+                self._write_again(segment.path, named.findings[0].reason)
+        except FileNotFoundError:
+            if self._is_open():
+                raise
+            self._set_all_aside()
+
+    def _is_open(self) -> bool:
+        """Returns whether the segment's file can be read though its name is gone, as its descriptor is still open."""
+        try:
+            self._segment.read_at(0, 1)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _check_indexes(self, check: SegmentCheck) -> None:
+        """Has the segment written again where an index is wrong; one with damage gets others when it heals."""
+        segment = self._segment
+        aborted = segment.transaction_index
+        if segment.damage or check.indexes is None:
+            return
+        try:
+            has_aborted = bool(aborted.entries())
+        except CorruptRecordError as error:
+            self.result.is_left = True
+            self._tell("%s; it is made again, of the log's batches", error)
+            return
+        if check.indexes.findings:
+            finding = check.indexes.findings[0]
+            self._write_again(f"{finding.file}, byte {finding.position}", finding.reason)
+        elif has_aborted and not self._fs.exists(aborted.path):
+            self._write_again(aborted.path, "the file is missing")
+
+    def _run_by_name(self, check: SegmentCheck) -> bool:
+        """Checks the file that has the segment's name; returns false where there is none."""
+        try:
+            fd = self._fs.open(self._segment.path)
+        except FileNotFoundError:
+            return False
+        try:
+            check.run(fd)
+        finally:
+            self._fs.close(fd)
+        return True
+
+    @contextmanager
+    def _settled(self) -> Iterator[bool]:
+        """Yields whether the log still has the segment as it was; within the context it is not cut, nor taken out."""
+        segments = self._segments
+        with segments.names_lock:
+            is_same_log = not segments.is_closed and segments.truncations == self._truncations
+            yield is_same_log and not segments.is_held and self._segment in segments.now
+
+    def _set_aside(self, check: SegmentCheck) -> None:
+        if not check.damaged_offsets:
+            return
+        with self._settled() as is_settled:
+            if is_settled:
+                before = len(self._segment.damage)
+                check.set_aside()
+                self.result.findings += len(self._segment.damage) - before
+
+    def _set_all_aside(self) -> None:
+        segment = self._segment
+        whole = DamagedRange(segment.base_offset, segment.next_offset, 0, segment.size_bytes, "the file is missing")
+        with self._settled() as is_settled:
+            if is_settled and segment.damage != (whole,) and not self._fs.exists(segment.path):
+                segment.damage = ()
+                segment.add_damage(whole)
+                self.result.findings += 1
+                logger.error("%s: %s", segment.path, whole)
+
+    def _write_again(self, path: str, reason: str) -> None:
+        """Swaps the segment for a copy of itself with new indexes, unless it is not synced yet. Raises OSError."""
+        segment = self._segment
+        with self._settled() as is_settled:
+            self.result.is_left |= is_settled and not segment.is_sealed
+            if not is_settled or not segment.is_sealed:
+                return
+        new = self._copy()
+        try:
+            is_swapped = self._segments.replace([segment], new, self._truncations, self._config.file_delete_delay_ms)
+        except BaseException:
+            discard(self._fs, new)
+            raise
+        if is_swapped:
+            self._tell("%s: %s; the segment was written again from the file that is open", path, reason)
+        else:
+            discard(self._fs, new)
+
+    def _copy(self) -> LogSegment:
+        segment = self._segment
+        new = LogSegment(self._fs, self._segments.directory, segment.base_offset, self._config, REWRITTEN_FILE_SUFFIX)
+        try:
+            self._fill(new)
+        except BaseException:
+            discard(self._fs, new)
+            raise
+        return new
+
+    def _fill(self, new: LogSegment) -> None:
+        """Copies the segment's bytes into an empty one, builds its indexes, and syncs it. Raises OSError."""
+        segment = self._segment
+        self._fs.truncate(new.fd, 0)  # an earlier try may have left something
+        new.size_bytes = 0
+        while new.size_bytes < segment.size_bytes:
+            size_bytes = min(COPIED_BYTES, segment.size_bytes - new.size_bytes)
+            portion = segment.read_at(new.size_bytes, size_bytes)
+            if not portion:
+                break  # damage reaches over the end of a file that was cut short
+            new.write([portion], len(portion))
+            self._pace(len(portion))
+        new.repaired = segment.repaired
+        end_offset = segment.next_offset
+        new.recover(truncate=False, gaps_up_to_offset=end_offset, synced=Synced(MAX_LONG, end_offset, is_end=True))
+        known = {one.start_offset for one in segment.damage}
+        if any(one.start_offset not in known for one in new.damage):
+            raise CorruptRecordError(f"{segment.path} can't be written again: {new.damage[0]}")
+        new.damage = segment.damage
+        new.next_offset = end_offset
+        if not new.transaction_index.replace(segment.transaction_index.entries()):
+            raise StorageError(f"{new.path}: the disk has no room for the segment to be written again")
+        new.finish()
+        new.set_modified_ms(segment.modified_ms)
+        new.sync()
+        new.seal()
+
+    def _tell(self, sentence: str, *values: object) -> None:
+        self.result.findings += 1
+        logger.warning(sentence, *values)
