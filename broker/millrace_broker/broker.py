@@ -50,7 +50,8 @@ from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.replication.healer import Healer
 from millrace_broker.security.acls.acl_authorizer import configured_authorizer
-from millrace_broker.startup.identity import has_new_folder, identified, named_cluster, registration
+from millrace_broker.startup.identity import identified, named_cluster, registration
+from millrace_broker.startup.last_stop import losses_since_last_stop, machines_boot_id
 from millrace_broker.startup.options import BrokerOptions
 from millrace_broker.storage import LogCleaner, LogConfig, LogManager, RecoveryReport, Scrubber, TopicPartition
 
@@ -63,6 +64,7 @@ logger = logging.getLogger(__name__)
 FAILED_DIRS_INTERVAL_MS = 1_000  # between two looks for data directories that have failed
 CERTIFICATE_INTERVAL_MS = 2_000  # between two looks for files of certificates that have changed
 HEAL_INTERVAL_MS = 1_000  # between two looks for damage to heal from other replicas
+DAMAGE_INTERVAL_MS = 2_000  # between two looks for logs that are damaged, or healed
 REFUSED_ROLES_INTERVAL_MS = 10_000  # between two requests for roles that were refused for want of room
 ADMIN_WAITS_FOR_LOGS_S = 1.0  # where opening the logs takes longer, the admin endpoint is opened meanwhile
 
@@ -87,6 +89,7 @@ class Broker:
         self._admin = AdminService(options, self._fs, clock, self._health, self._state)
         self._epochs_are_raised = options.zookeeper is not None  # by the controller, as this broker registers
         self._closing = AsyncExitStack()
+        self._boot_id: str | None = None
         self._metadata: MetadataCache
         self._configs: ConfigManager
         self._logs: LogManager
@@ -107,6 +110,8 @@ class Broker:
         await self._open_logs(image)
         self._assemble()
         self._bound = bound = await self._bind()
+        if self._member is not None:
+            await self._member.report_damage()  # before anyone is elected here
         await asyncio.to_thread(self._store.register_broker, registration(self._options, bound))
         if isinstance(self._store, LocalStore):
             self._epochs_are_raised = await asyncio.to_thread(
@@ -154,8 +159,10 @@ class Broker:
         if self._member is not None:
             report_dirs = partial(self._member.report_failed_dirs, self._logs.health)
             ask = self._member.ask_for_refused_roles
+            report_damage = self._member.report_damage
             chores.start([Chore(FAILED_DIRS_INTERVAL_MS, report_dirs), Chore(REFUSED_ROLES_INTERVAL_MS, ask)])
             chores.start([Chore(HEAL_INTERVAL_MS, self._healer.heal_all)])
+            chores.start([Chore(DAMAGE_INTERVAL_MS, report_damage)])
 
     async def is_live(self) -> bool:
         """Returns whether the broker is live, as `/healthz` reports it; a broker that is not has to be restarted."""
@@ -188,6 +195,7 @@ class Broker:
             security=ZooKeeperSecurity.from_properties(options.properties),
             keeps_tokens=bool(TokenConfig.from_properties(options.properties).key),
             has_acls=self._authorizer is not None,
+            min_insync_replicas=LogConfig.from_properties(options.log_defaults, {}).min_insync_replicas,
         )
 
     async def _start_store(self) -> MetadataImage:
@@ -196,8 +204,9 @@ class Broker:
         image = self._store.image()
         new_id = partial(self._store.new_broker_id, self._options.broker.reserved_broker_max_id)
         self._options = await asyncio.to_thread(identified, self._options, self._fs, new_id)
-        if await asyncio.to_thread(has_new_folder, self._fs, self._options.data_dirs):
-            await asyncio.to_thread(self._store.note_new_disks, self._broker_id)
+        self._boot_id = machines_boot_id()
+        losses = await asyncio.to_thread(losses_since_last_stop, self._fs, self._options.data_dirs, self._boot_id)
+        await asyncio.to_thread(self._store.note_losses, self._broker_id, losses)
         check_stored_restrictions(image, self._broker_id)
         self._metadata = MetadataCache(image, self._options.inter_broker_listener)
         layers = layers_of(image, self._broker_id, self._options.properties)
@@ -212,7 +221,13 @@ class Broker:
     async def _open_logs(self, image: MetadataImage) -> None:
         layers, data_dirs = self._configs.layers, self._options.data_dirs
         self._logs = LogManager(
-            self._fs, self._clock, data_dirs, layers.log_defaults(), image.cluster_id, self._broker_id
+            self._fs,
+            self._clock,
+            data_dirs,
+            layers.log_defaults(),
+            image.cluster_id,
+            self._broker_id,
+            boot_id=self._boot_id,
         )
         self._vitals.folders = self._logs.health
         started_s = self._clock.monotonic_s()

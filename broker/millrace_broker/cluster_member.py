@@ -91,6 +91,7 @@ class ClusterMember:
         self._store = store
         self._controller = controller
         self._reported_dirs: set[str] = set()
+        self._reported_damage: frozenset[TopicPartition] | None = None
 
     async def join(self) -> None:
         """Becomes the controller if there is none, and waits until this broker knows the cluster and its partitions."""
@@ -138,6 +139,16 @@ class ClusterMember:
         if failed - self._reported_dirs:
             await self._ask_for_roles()
         self._reported_dirs = failed
+
+    async def report_damage(self) -> None:
+        """Tells the controller which logs are damaged, if that has changed since the last report.
+
+        Where it raises ZooKeeperError, the next report tells it again.
+        """
+        damaged = await asyncio.to_thread(self._services.replicas.damaged)
+        if damaged != self._reported_damage:
+            await asyncio.to_thread(self._store.note_damage, self._services.broker_id, damaged)
+            self._reported_damage = damaged
 
     async def ask_for_refused_roles(self) -> None:
         """Has the controller send LeaderAndIsr again for partitions that this broker refused, as with a full disk.

@@ -243,7 +243,7 @@ def test_leaders_are_elected_and_lost_replicas_are_shown(topic, brokers, millrac
     )
     brokers[3].start()
     await_brokers({1, 3}, brokers[1])
-    elected = json.loads(millrace("brokers", "elect", "--topic", topic, "--unclean", "--json"))
+    elected = json.loads(millrace("brokers", "elect", "--topic", topic, "--unclean", "--yes", "--json"))
     assert [(one["result"], one["leader"]) for one in elected] == [("elected", 3)] * 4
 
     brokers[2].start()

@@ -27,6 +27,7 @@ from millrace.zk.paths import broker as broker_node
 from millrace.zk.paths import topic_config
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.cluster.metadata_image import BrokerInfo
+from millrace_broker.cluster.store import Losses
 from millrace_broker.cluster.zookeeper_store import ZooKeeperStore
 from millrace_support.admin_requests import change_request
 from millrace_support.broker_properties import LASTING_SESSION
@@ -213,7 +214,7 @@ def test_a_start_goes_on_where_an_answer_of_zookeeper_is_lost(zookeeper, monkeyp
             store.start(lambda _: None)
             assert len(store.image().cluster_id) == 22
             assert store.new_broker_id(1000) > 1000
-            store.note_new_disks(1)
+            store.note_losses(1, Losses(has_new_disk=True, has_lost_power=True))
             store.register_broker(BrokerInfo(1, "localhost", 9092))
             assert store.topics() == set()
             has_lost, left[0] = left[0] <= 0, 0

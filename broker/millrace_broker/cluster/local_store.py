@@ -31,7 +31,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NotRequired, TypedDict, cast
 from uuid import UUID
 
@@ -44,7 +44,7 @@ from millrace.security.sasl.scram import SCRAM_HASHES
 from millrace.zk.codec import acl_fields, acls_of
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.cluster.producer_ids import encode_block, next_block
-from millrace_broker.cluster.store import UNNAMED, NamedCluster, OnChange
+from millrace_broker.cluster.store import UNNAMED, Losses, NamedCluster, OnChange
 from millrace_broker.security.tokens import DelegationToken, decode_token, encode_token
 from millrace_broker.storage import Log, LogManager, TopicPartition
 
@@ -116,8 +116,11 @@ class LocalStore:
         """Returns the id that every standalone broker gets, as it has no others to differ from."""
         return STANDALONE_ID
 
-    def note_new_disks(self, broker_id: int) -> None:
+    def note_losses(self, broker_id: int, losses: Losses) -> None:
         """Does nothing: a standalone broker has no other replicas from which lost records could come back."""
+
+    def note_damage(self, broker_id: int, partitions: Collection[TopicPartition]) -> None:
+        """Does nothing: no other replica could lead instead."""
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Adds this broker, the only one, to the image, and calls `on_change`."""

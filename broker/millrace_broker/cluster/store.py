@@ -19,7 +19,7 @@ So a broker that meets an empty store by mistake, as after the loss of ZooKeeper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
@@ -28,6 +28,7 @@ from millrace.security.acls import Acl, ResourcePattern
 from millrace.uuids import encode_id
 from millrace_broker.cluster.metadata_image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from millrace_broker.security.tokens import DelegationToken
+from millrace_broker.storage import TopicPartition
 
 OnChange = Callable[[MetadataImage], None]
 
@@ -73,6 +74,20 @@ class NamedCluster(NamedTuple):
 UNNAMED = NamedCluster()
 
 
+class Losses(NamedTuple):
+    """What a broker may have lost since its last stop.
+
+    Attributes:
+        has_new_disk: A data directory is new, so that partitions may be gone.
+        kept: The partitions that other data directories have, where one is new.
+        has_lost_power: What was not synced may be gone.
+    """
+
+    has_new_disk: bool = False
+    kept: frozenset[TopicPartition] = frozenset()
+    has_lost_power: bool = False
+
+
 class MetadataStore(Protocol):
     """Keeps topics, configurations and the cluster's id across restarts, and knows the live brokers."""
 
@@ -87,8 +102,12 @@ class MetadataStore(Protocol):
         """Returns a broker id that was never used, above `highest_told`, the highest that operators may give."""
         ...
 
-    def note_new_disks(self, broker_id: int) -> None:
-        """Writes down that a broker starts with an empty data directory, and so may lack records that it had."""
+    def note_losses(self, broker_id: int, losses: Losses) -> None:
+        """Writes down, before a broker registers, which records it may have lost since its last stop."""
+        ...
+
+    def note_damage(self, broker_id: int, partitions: Collection[TopicPartition]) -> None:
+        """Replaces the list of those partitions of a broker whose logs are damaged."""
         ...
 
     def register_broker(self, broker: BrokerInfo) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -45,6 +45,7 @@ from millrace.zk.operations import Check, Create, Operation, SetData
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
+from millrace_broker.cluster.loss_reports import confirm_losses, write_damage, write_losses
 from millrace_broker.cluster.metadata_image import (
     BrokerInfo,
     MetadataImage,
@@ -55,7 +56,7 @@ from millrace_broker.cluster.metadata_image import (
 )
 from millrace_broker.cluster.metadata_update import MetadataUpdate, configured_image, updated_image
 from millrace_broker.cluster.producer_ids import encode_block, next_block
-from millrace_broker.cluster.store import UNNAMED, NamedCluster, OnChange
+from millrace_broker.cluster.store import UNNAMED, Losses, NamedCluster, OnChange
 from millrace_broker.cluster.zookeeper_nodes import (
     Change,
     ZooKeeperAcls,
@@ -64,6 +65,7 @@ from millrace_broker.cluster.zookeeper_nodes import (
     remove_old_notifications,
 )
 from millrace_broker.security.tokens import DelegationToken
+from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class ZooKeeperStore:
         security: how the session is secured, and whether nodes belong to who makes them.
         has_acls: whether the access control lists are read, which a broker without an authorizer does not need.
         keeps_tokens: whether there are delegation tokens.
+        min_insync_replicas: the broker's own default for topics, which the controller has to know.
 
     Attributes:
         session: the session that holds the registration.
@@ -103,6 +106,7 @@ class ZooKeeperStore:
         security: ZooKeeperSecurity = UNSECURED,
         has_acls: bool = False,
         keeps_tokens: bool = False,
+        min_insync_replicas: int = 1,
     ) -> None:
         self.session = ZooKeeperSession(
             connect,
@@ -117,6 +121,7 @@ class ZooKeeperStore:
         self._registration_wait_ms = session_timeout_ms + REGISTRATION_MARGIN_MS
         self._clock = clock
         self._named = named
+        self._min_insync_replicas = min_insync_replicas
         self._reading = threading.Lock()  # configurations are read one at a time, so that the newest comes last
         self._showing = threading.Lock()  # held while the image is replaced, so the listener gets images in order
         self._image = MetadataImage("", -1, {}, {})
@@ -164,9 +169,13 @@ class ZooKeeperStore:
         version = patiently(partial(self.session.next_version, paths.BROKER_SEQUENCE), self._connection_timeout_s)
         return highest_told + version
 
-    def note_new_disks(self, broker_id: int) -> None:
-        """Writes `/brokers/new_disks/[id]`: earlier sets of in-sync replicas must no longer count this broker."""
-        patiently(partial(self.session.put, paths.new_disks(broker_id), paths.COMING), self._connection_timeout_s)
+    def note_losses(self, broker_id: int, losses: Losses) -> None:
+        """Writes `/brokers/new_disks/[id]` and `/brokers/power_losses/[id]`, where the broker has lost anything."""
+        patiently(partial(write_losses, self.session, broker_id, losses), self._connection_timeout_s)
+
+    def note_damage(self, broker_id: int, partitions: Collection[TopicPartition]) -> None:
+        """Writes `/brokers/damage/[id]`, and deletes it where no log is damaged."""
+        patiently(partial(write_damage, self.session, broker_id, partitions), self._connection_timeout_s)
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.
@@ -174,7 +183,11 @@ class ZooKeeperStore:
         Raises BrokerIdTakenError where it stays, as another live broker has the id.
         """
         registration = codec.BrokerRegistration(
-            endpoints=broker.endpoints, rack=broker.rack, timestamp_ms=self._clock.now_ms(), registers_again=True
+            endpoints=broker.endpoints,
+            rack=broker.rack,
+            timestamp_ms=self._clock.now_ms(),
+            registers_again=True,
+            min_insync_replicas=self._min_insync_replicas,
         )
         data = codec.encode_broker(registration)  # the same each time: the node of a session that has expired has it
         patiently(partial(self._register, broker, data), self._connection_timeout_s)
@@ -187,8 +200,7 @@ class ZooKeeperStore:
         if taken_by is not None:
             holder = codec.decode_broker(taken_by)
             raise BrokerIdTakenError(f"broker id {broker.id} is held by a live broker at {holder.endpoints[0].address}")
-        if self.session.get(paths.new_disks(broker.id)) == paths.COMING:
-            self.session.put(paths.new_disks(broker.id), paths.HERE)
+        confirm_losses(self.session, broker.id, self.broker_epoch)
 
     def deregister_broker(self, broker_id: int) -> None:
         """Deletes the broker's registration; if ZooKeeper does not answer, it ends with the session."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from millrace.addresses import PLAINTEXT
+from millrace.addresses import PLAINTEXT, Address
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
+from millrace.leader_states import NO_LEADER
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
@@ -29,19 +31,23 @@ from millrace_broker.controller.controller_store import ControllerStore, Notific
 from millrace_broker.controller.elections import (
     AskedPartition,
     IsrProposal,
-    elect_after_failure,
+    LogEnds,
     elect_after_restart,
     elect_at_shutdown,
+    elect_longest,
     elect_preferred,
     find_imbalance,
     judge,
 )
+from millrace_broker.controller.eligibility import NOTHING_LOST, BrokerLosses
+from millrace_broker.controller.log_ends import Questions
 from millrace_broker.controller.partition_leaders import PartitionLeaders, Reassignments
 from millrace_broker.controller.topic_deletions import TopicDeletions
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
+NO_LOG_ENDS: LogEnds = {}
 T = TypeVar("T")
 
 
@@ -83,7 +89,8 @@ class ActiveController:
             self._store.remove(one.path for one in self._store.notifications(parent))
         self.cluster.brokers = self._store.brokers()
         self.cluster.topics = self._store.topics()
-        written = self._store.written_states(key for key, _ in self.cluster.partitions())
+        self.read_damage()
+        written = self._store.written_states(self.cluster.replica_counts(key for key, _ in self.cluster.partitions()))
         self.cluster.leaders = {key: state for key, (state, _) in written.items()}
         for broker in self.cluster.brokers.values():
             self._channels.open(broker)
@@ -142,6 +149,10 @@ class ActiveController:
         self._leaders.create(key for key in added if key.topic not in self.cluster.deleting)
         self._elect_all()
         self._send()
+
+    def read_damage(self) -> None:
+        """Reads which logs are damaged; it decides who leads from the next election on."""
+        self.cluster.damaged = self._store.reports.damage()
 
     def read_deletions(self) -> None:
         """Begins the deletions of topics that clients have asked for in ZooKeeper."""
@@ -226,9 +237,7 @@ class ActiveController:
             for key, outcome in outcomes.items()
             if isinstance(outcome, LeaderAndIsr) and outcome != self.cluster.leaders[key]
         }
-        written, refused = self._store.change_states(wanted)
-        self._leaders.read_again(refused)
-        self.cluster.leaders |= written
+        written, refused = self._leaders.write(wanted)
         self._requests.tell_metadata(self.cluster.brokers if written else (), written)
         self._end_reassignments(written)
         self._send()
@@ -258,16 +267,18 @@ class ActiveController:
         return left
 
     def elect(
-        self, keys: Iterable[TopicPartition] | None, *, is_unclean: bool = False
+        self, keys: Iterable[TopicPartition] | None, *, is_unclean: bool = False, log_ends: LogEnds = NO_LOG_ENDS
     ) -> dict[TopicPartition, ErrorCode]:
         """Makes the preferred leaders of these partitions lead (None: of all); returns the outcome of each.
 
-        With `is_unclean` it gives partitions without a leader any replica that is online.
+        With `is_unclean` it gives partitions without a leader the replica that is online and has the longest log by
+        `log_ends`.
         """
         wanted = set(self.cluster.leaders if keys is None else keys)
         known = {key for key in wanted if key in self.cluster.leaders and key.topic not in self.cluster.deleting}
         needed = {key for key in known if self._needs_election(key, is_unclean=is_unclean)}
-        changed = self._leaders.change(needed, self._elected_unclean if is_unclean else self._elected_preferred)
+        unclean = partial(self._elected_longest, log_ends)
+        changed = self._leaders.change(needed, unclean if is_unclean else self._elected_preferred)
         self._send()
         led = {key for key in changed if self.cluster.leaders[key].leader in self.cluster.online(key)}
         failure = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if is_unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -277,6 +288,20 @@ class ActiveController:
             **dict.fromkeys(needed, failure),
             **dict.fromkeys(led, ErrorCode.NONE),
         }
+
+    def without_leaders(self, keys: Iterable[TopicPartition] | None) -> Questions:
+        """Returns those of the partitions (None: of all) that have no leader, by the brokers that may have their logs.
+
+        Each broker is there with its address for other brokers.
+        """
+        found: dict[tuple[int, Address], list[TopicPartition]] = {}
+        for key in set(self.cluster.leaders if keys is None else keys) & self.cluster.leaders.keys():
+            if self._needs_election(key, is_unclean=True):
+                for broker in self.cluster.online(key):
+                    endpoint = self.cluster.brokers[broker].endpoint(self._config.inter_broker_listener)
+                    if endpoint is not None:
+                        found.setdefault((broker, endpoint.address), []).append(key)
+        return found
 
     def rebalance_leaders(self) -> None:
         """Makes preferred leaders lead again on brokers that lead too few of the partitions that they should."""
@@ -327,21 +352,27 @@ class ActiveController:
     def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState], unseen: Collection[int]) -> None:
         """Elects leaders where in-sync replicas may have lost records since the states were written.
 
-        They may if their broker has started with an empty disk since then, or is one of `unseen`, which have registered
-        again without a controller that saw them go.
+        They may if their broker has reported a loss since then, or is one of `unseen`, which have registered again
+        without a controller that saw them go.
         """
         epochs = {one: self.cluster.brokers[one].epoch for one in unseen}
-        disks = self._store.new_disks(self.cluster.brokers.values())
+        losses = self._losses()
         restarted = {key: _in_sync_before(one, epochs) for key, one in written.items()}
-        emptied = {key: _in_sync_before(one, disks) for key, one in written.items()}
+        lost = {
+            key: losses.since(key, assignment, state, zxid)
+            for key, (state, zxid) in written.items()
+            if (assignment := self.cluster.assignment(key)) is not None
+        }
 
         def elected(key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
             reachable, online = self.cluster.reachable(key), self.cluster.online(key)
-            return elect_after_restart(
-                assignment, state, reachable, online, restarted=restarted[key] | emptied[key], emptied=emptied[key]
-            )
+            return elect_after_restart(assignment, state, reachable, online, restarted=restarted[key], lost=lost[key])
 
-        self._leaders.change([key for key in written if restarted[key] or emptied[key]], elected)
+        self._leaders.change([key for key in lost if restarted[key] or lost[key] != NOTHING_LOST], elected)
+
+    def _losses(self) -> BrokerLosses:
+        brokers, reports = self.cluster.brokers, self._store.reports
+        return BrokerLosses(brokers, reports.new_disks(brokers.values()), reports.power_losses(brokers.values()))
 
     def _remove_brokers(self, gone: AbstractSet[int]) -> None:
         """Removes brokers that are gone, also from ISRs, and elects other leaders for the partitions that they led."""
@@ -361,18 +392,26 @@ class ActiveController:
         self._requests.tell_metadata(come, self.cluster.leaders)
         self._send()  # before roles, as at the start
         self._start_replicas(come)
-        self._elect_without_new_disks(come)
+        self._elect_without_lost(come)
         self._elect_all()
         moved = self.reassignments()
         self._reassignments.go_on((key for key in moved if not come.isdisjoint(moved[key].replicas)), is_begin=True)
         self._deletions.ask_again(come)
 
-    def _elect_without_new_disks(self, come: AbstractSet[int]) -> None:
-        """Removes replicas from the ISR whose brokers (`come`) have registered with an empty disk."""
-        disks = self._store.new_disks(self.cluster.brokers[one] for one in come)
-        keys = [key for key, state in self.cluster.leaders.items() if not disks.keys().isdisjoint(state.isr)]
+    def _elect_without_lost(self, come: AbstractSet[int]) -> None:
+        """Lets no replica count for what it had before, where its broker (of `come`) has lost a disk or its power."""
+        losses = self._losses()
+        lossy = {one for one in come if losses.concern(one)}
+        keys = [key for key, state in self.cluster.leaders.items() if not lossy.isdisjoint(self._concerned(key, state))]
         if keys:
-            self._elect_after_restarts(self._store.written_states(keys), ())
+            self._elect_after_restarts(self._store.written_states(self.cluster.replica_counts(keys)), ())
+
+    def _concerned(self, key: TopicPartition, state: LeaderAndIsr) -> Collection[int]:
+        """Returns the replicas whose losses decide who leads: without a leader all, else those that may be elected."""
+        assignment = self.cluster.assignment(key)
+        if state.leader == NO_LEADER and assignment is not None:
+            return assignment.replicas
+        return (*state.isr, *state.eligibility.eligible)
 
     def _start_replicas(self, brokers: Collection[int]) -> None:
         """Tells brokers, for all replicas that they have, whether they lead or follow."""
@@ -401,13 +440,15 @@ class ActiveController:
         return leader != self.cluster.topics[key.topic].assignments[key.partition].replicas[0]
 
     def _elected_preferred(
-        self, key: TopicPartition, assignment: Assignment, state: LeaderAndIsr
+        self, key: TopicPartition, _assignment: Assignment, state: LeaderAndIsr
     ) -> LeaderAndIsr | None:
-        return elect_preferred(assignment, state, self.cluster.online(key))
+        preferred = self.cluster.topics[key.topic].assignments[key.partition]
+        return elect_preferred(preferred, state, self.cluster.sound(key))
 
-    def _elected_unclean(self, key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
-        reachable, online = self.cluster.reachable(key), self.cluster.online(key)
-        return elect_after_failure(assignment, state, reachable, online, is_unclean_allowed=True)
+    def _elected_longest(
+        self, log_ends: LogEnds, key: TopicPartition, assignment: Assignment, state: LeaderAndIsr
+    ) -> LeaderAndIsr | None:
+        return elect_longest(assignment, state, self.cluster.online(key), log_ends.get(key, {}))
 
     def _reassignment_error(
         self, key: TopicPartition, target: tuple[int, ...] | None, *, keeps_factor: bool

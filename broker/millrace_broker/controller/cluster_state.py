@@ -7,7 +7,7 @@ changes meanwhile is counted as it was or as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from millrace.addresses import Endpoint
 from millrace.leader_states import RECOVERED
+from millrace.zk.eligibility import NO_ONE, Eligibility
 from millrace_broker.storage import TopicPartition
 
 
@@ -23,6 +24,7 @@ class LiveBroker:
     """A registered broker; its epoch is the id of the ZooKeeper transaction (czxid) that created its registration.
 
     `registers_again` says that it registers again if another broker deletes its registration; Apache Kafka's do not.
+    `min_insync_replicas` is its own default for topics, None for a broker that does not tell what it has lost, either.
     """
 
     id: int
@@ -30,6 +32,7 @@ class LiveBroker:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     registers_again: bool = False
+    min_insync_replicas: int | None = None
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Returns the broker's address on a listener; None where it has no listener of this name."""
@@ -83,6 +86,7 @@ class LeaderAndIsr:
         partition_epoch: The version of the node in ZooKeeper, raised by one with each change.
         controller_epoch: The epoch of the controller that wrote the node.
         leader_recovery_state: 1 from an unclean election until the leader has recovered (KIP-704).
+        eligibility: Who may lead besides, and who must not.
     """
 
     leader: int
@@ -91,6 +95,7 @@ class LeaderAndIsr:
     partition_epoch: int = 0
     controller_epoch: int = 0
     leader_recovery_state: int = RECOVERED
+    eligibility: Eligibility = NO_ONE
 
 
 @dataclass(slots=True)
@@ -111,6 +116,7 @@ class ClusterState:
         topics: All topics by name, also those that are being deleted.
         leaders: The states of all partitions that have one; a new partition has none.
         failed_replicas: By broker, the replicas in data directories that have failed.
+        damaged: By broker, the partitions whose logs are damaged there; None for all of them.
         deleting: The names of topics whose deletion has begun: brokers are told that they are gone.
     """
 
@@ -119,6 +125,7 @@ class ClusterState:
     topics: dict[str, Topic] = field(default_factory=dict)
     leaders: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     failed_replicas: dict[int, set[TopicPartition]] = field(default_factory=dict)
+    damaged: dict[int, frozenset[TopicPartition] | None] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)
 
     def assignment(self, partition: TopicPartition) -> Assignment | None:
@@ -153,6 +160,19 @@ class ClusterState:
     def online(self, partition: TopicPartition) -> frozenset[int]:
         """Returns the replicas that can serve the partition and whose brokers are not shutting down."""
         return self.reachable(partition) - self.shutting_down
+
+    def sound(self, partition: TopicPartition) -> frozenset[int]:
+        """Returns the replicas that are online and have no damaged log."""
+        return self.online(partition) - self.damaged_replicas(partition)
+
+    def damaged_replicas(self, partition: TopicPartition) -> frozenset[int]:
+        """Returns the brokers whose replicas of the partition are damaged: they lead only where no other one can."""
+        return frozenset(one for one, keys in self.damaged.items() if keys is None or partition in keys)
+
+    def replica_counts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the number of replicas of those of the partitions that there are."""
+        found = {key: self.assignment(key) for key in partitions}
+        return {key: len(one.replicas) for key, one in found.items() if one is not None}
 
     def forget_topic(self, name: str) -> None:
         """Removes a topic that is no longer in ZooKeeper."""

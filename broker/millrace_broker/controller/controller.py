@@ -37,6 +37,8 @@ from millrace_broker.controller.controller_store import (
     depose_controller,
     other_controller,
 )
+from millrace_broker.controller.elections import LogEnds
+from millrace_broker.controller.log_ends import Questions, read_log_ends
 from millrace_broker.controller.process_watch import Connect, ProcessWatch
 from millrace_broker.metrics import ElectionCounts
 
@@ -53,6 +55,7 @@ Read = Callable[[ActiveController], None]
 WATCHED: Mapping[str, Read] = {
     paths.BROKER_IDS: ActiveController.read_brokers,
     paths.TOPICS: ActiveController.read_topics,
+    paths.DAMAGE: ActiveController.read_damage,
     paths.DELETE_TOPICS: ActiveController.read_deletions,
     paths.ISR_CHANGES: ActiveController.read_isr_changes,
     paths.LOG_DIR_EVENTS: ActiveController.read_log_dir_events,
@@ -101,6 +104,10 @@ class Controller:
         """Returns the numbers of brokers, topics and partitions; None where another broker is the controller."""
         active = self._active
         return None if active is None else count_cluster(active.cluster)
+
+    def read_log_ends(self, questions: Questions) -> LogEnds:
+        """Returns where the logs of replicas end; waits for their brokers, and so is called on a worker."""
+        return read_log_ends(self._connect, questions)
 
     def start(self) -> None:
         """Starts the thread that claims the role of the controller; the broker must be registered."""

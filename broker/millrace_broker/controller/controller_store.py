@@ -23,9 +23,11 @@ from uuid import uuid4
 from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
-from millrace.zk.operations import Check, Create, Delete, Operation, Refused, SetData
+from millrace.zk.eligibility import NO_ONE, Eligibility, decode_eligibility, encode_eligibility
+from millrace.zk.operations import Check, Create, Delete, Operation, Reason, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.cluster.producer_ids import encode_block, next_block
+from millrace_broker.controller.broker_reports import BrokerReports
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, LiveBroker, Topic
 from millrace_broker.storage import TopicPartition
 
@@ -159,11 +161,16 @@ class ControllerStore:
     Args:
         session: the session that holds the claim.
         claim: what made this broker the controller.
+
+    Attributes:
+        reports: reads what brokers say of themselves.
     """
 
     def __init__(self, session: ZooKeeperSession, claim: ControllerClaim) -> None:
         self._session = session
+        self._with_eligible: set[TopicPartition] = set()  # the partitions with a node that says who is eligible
         self.claim = claim
+        self.reports = BrokerReports(session)
 
     def brokers(self) -> dict[int, LiveBroker]:
         """Returns the registered brokers by id; one whose registration can't be read is logged and left out."""
@@ -196,35 +203,33 @@ class ControllerStore:
                 topics[name] = _topic(assignment)
         return topics
 
-    def written_states(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, WrittenState]:
+    def written_states(self, replicas: Mapping[TopicPartition, int]) -> dict[TopicPartition, WrittenState]:
         """Returns the stored states (leader and ISR) of partitions, each with the transaction that wrote it.
 
-        One that can't be read is logged and left out: nobody knows who may lead the partition.
+        `replicas` counts those of each partition: beside one that lacks none in sync, nobody is eligible. A state that
+        can't be read is logged and left out: nobody knows who may lead the partition.
         """
         written = {}
-        for key, node in self._state_nodes(keys).items():
+        for key, node in self._state_nodes(replicas).items():
             if (state := _readable_state(key, node)) is not None:
                 written[key] = WrittenState(state, node.modified_zxid)
+        lacking = [key for key, (state, _) in written.items() if len(state.isr) < replicas[key]]
+        nodes = self._session.nodes([paths.eligible(*key) for key in lacking])
+        for key, beside in zip(lacking, nodes, strict=True):
+            self._note_eligible(key, is_there=beside is not None)
+            if beside is not None:
+                state, zxid = written[key]
+                eligibility = _readable_eligibility(key, beside, state.partition_epoch)
+                written[key] = WrittenState(replace(state, eligibility=eligibility), zxid)
         return written
+
+    def _note_eligible(self, key: TopicPartition, *, is_there: bool) -> None:
+        (self._with_eligible.add if is_there else self._with_eligible.discard)(key)
 
     def _state_nodes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Node]:
         wanted = list(keys)
         nodes = self._session.nodes([paths.partition_state(*key) for key in wanted])
         return {key: node for key, node in zip(wanted, nodes, strict=True) if node is not None}
-
-    def new_disks(self, brokers: Iterable[LiveBroker]) -> dict[int, int]:
-        """Returns, for each broker that ever started with an empty disk, the zxid of the node that records it.
-
-        An in-sync replica set that was written before that transaction must not count the broker as in sync. While the
-        node still says that the broker is about to register, the zxid is that of the broker's registration.
-        """
-        wanted = list(brokers)
-        nodes = self._session.nodes([paths.new_disks(one.id) for one in wanted])
-        return {
-            one.id: one.epoch if node.data == paths.COMING else node.modified_zxid
-            for one, node in zip(wanted, nodes, strict=True)
-            if node is not None
-        }
 
     def unclean_topics(self, names: Iterable[str], *, default: bool) -> set[str]:
         """Returns those of the topics in which a replica out of sync may be elected; `default` is the broker's setting.
@@ -279,19 +284,33 @@ class ControllerStore:
         """
         written: dict[TopicPartition, LeaderAndIsr] = {}
         refused: set[TopicPartition] = set()
-        for chunk in _chunks(states, WRITES_PER_TRANSACTION):
-            left = dict(chunk)
+        for chunk in _chunks(states, WRITES_PER_TRANSACTION // 2):
+            left = {key: self._claimed(state) for key, state in chunk.items()}
             while left:
-                keys = list(left)
-                claimed = {key: self._claimed(left[key]) for key in keys}
-                answer = self._write([_set_state(key, state) for key, state in claimed.items()])
+                changes = [(key, operation) for key, state in left.items() for operation in self._changes(key, state)]
+                answer = self._write([operation for _, operation in changes])
                 if answer is None:
-                    for key, state in claimed.items():
+                    for key, state in left.items():
                         written[key] = replace(state, partition_epoch=state.partition_epoch + 1)
+                        self._note_eligible(key, is_there=state.eligibility != NO_ONE)
                     break
-                refused.add(keys[answer.index])
-                del left[keys[answer.index]]
+                key, operation = changes[answer.index]
+                if operation.path == paths.eligible(*key):  # another controller's, or gone with a former topic
+                    self._note_eligible(key, is_there=answer.reason is Reason.NODE_EXISTS)
+                else:
+                    refused.add(key)
+                    del left[key]
         return written, refused
+
+    def _changes(self, key: TopicPartition, state: LeaderAndIsr) -> Iterable[Operation]:
+        """Yields the operations that write a state, and who is eligible beside it, where anybody is or has been."""
+        yield _set_state(key, state)
+        path, is_there = paths.eligible(*key), key in self._with_eligible
+        if state.eligibility != NO_ONE:
+            data = encode_eligibility(state.eligibility, state.partition_epoch + 1)
+            yield SetData(path, data) if is_there else Create(path, data)
+        elif is_there:
+            yield Delete(path)
 
     def write_assignment(self, key: TopicPartition, assignment: Assignment) -> None:
         """Replaces the replicas of a partition; other changes in its topic's node stay."""
@@ -401,7 +420,9 @@ def _readable_broker(broker: int, node: Node) -> LiveBroker | None:
     found = codec.readable(codec.decode_broker, node.data, logger, "broker %d can't be read and is left out", broker)
     if found is None:
         return None
-    return LiveBroker(broker, node.created_zxid, found.endpoints, found.rack, found.registers_again)
+    return LiveBroker(
+        broker, node.created_zxid, found.endpoints, found.rack, found.registers_again, found.min_insync_replicas
+    )
 
 
 def _readable(name: str, node: Node | None) -> codec.TopicAssignment | None:
@@ -440,6 +461,15 @@ def _readable_state(key: TopicPartition, node: Node) -> LeaderAndIsr | None:
     return LeaderAndIsr(
         state.leader, state.leader_epoch, state.isr, node.version, state.controller_epoch, state.leader_recovery_state
     )
+
+
+def _readable_eligibility(key: TopicPartition, node: Node, partition_epoch: int) -> Eligibility:
+    """Returns who is eligible beside a state in this partition epoch; nobody, and logs that, if it can't be read."""
+    sentence, path = "nobody out of sync is eligible to lead %s: %s can't be read", paths.eligible(*key)
+    found = codec.readable(
+        lambda data: decode_eligibility(data, partition_epoch), node.data, logger, sentence, key, path
+    )
+    return found or NO_ONE
 
 
 def _encoded_state(state: LeaderAndIsr) -> bytes:

@@ -4,18 +4,23 @@
 |---|---|---|
 | of a new partition | the first replica that is online | all that are online |
 | after a failure | the leader if it is there, else the first replica online and in sync | those online |
-| after a failure, unclean | where there is none of these, the first that is online | the leader alone |
+| the same, none in sync is online | the first that is online and eligible (`eligibility`) | the leader alone |
+| the same, nobody is in sync or eligible | the first online: a doubtful one, any if all are empty | the leader alone |
+| the same, unclean | the first online that is doubtful, else the first that is not empty | the leader alone |
 | after a restart | as after a failure of those that have restarted; the same leader if all have | the others, or all |
-| after a lost disk | as after a failure of those with a new disk; the same leader if all have | the others, or all |
+| after a loss of power or of a disk | as if those had never been in sync; they may be doubtful, or empty | the others |
+| by the operator, unclean | where nobody could lead otherwise, the one online with the longest log | the leader alone |
 | preferred | the first replica, if it is online and in sync | as before |
 | controlled shutdown | the first replica in sync on a broker that stays | those on brokers that stay |
 | reassignment | the leader if it stays, else the first of the target that is in sync | those of the target |
 
-Replicas come in the order of the assignment. Each election raises the leader epoch by one, since brokers take no
-LeaderAndIsr without a higher one. A function returns None where nothing is to change, or nothing can.
+Replicas come in the order of the assignment, and those with damaged logs last (`sound_first`). Each election raises the
+leader epoch by one, since brokers take no LeaderAndIsr without a higher one. A function returns None where nothing is
+to change, or nothing can.
 
 If all in-sync replicas fail, they stay in the ISR and the partition is without a leader: each of them has every record
-that was acknowledged, and the first that comes back leads. (Apache Kafka keeps only the one that fails last.)
+that was acknowledged, and the first that comes back leads. (Apache Kafka keeps only the one that fails last.) The ISR
+is empty where all of them have lost records; then nobody leads but one that is eligible or doubtful.
 
 First replicas are to lead again where too many do not (auto.leader.rebalance.enable). The first replicas of partitions
 are spread evenly over the brokers, and so are the leaders while first replicas lead. After a failure other replicas
@@ -49,9 +54,14 @@ from millrace.leader_states import NO_LEADER, RECOVERED, RECOVERING
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace_broker.cluster.metadata_image import TopicIdPartition
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
+from millrace_broker.controller.eligibility import NOTHING_LOST, LostReplicas, awaited, without_lost
 from millrace_broker.storage import TopicPartition
 
 Online = AbstractSet[int]
+LogEnd = tuple[int, int]
+"""Where a replica's log ends: the leader epoch of its last record, and its log end offset."""
+UNKNOWN_END: LogEnd = (-1, -1)
+LogEnds = Mapping[TopicPartition, Mapping[int, LogEnd]]
 
 
 def elect_first(assignment: Assignment, online: Online) -> LeaderAndIsr | None:
@@ -68,16 +78,52 @@ def elect_after_failure(
     `reachable` has, beyond `online`, replicas on brokers that are shutting down: they go on leading, but are not
     elected.
     """
-    if state.leader in reachable:
+    if state.leader in reachable and state.leader in state.isr:
         return _changed(state, state.leader, tuple(one for one in state.isr if one in reachable))
     isr = tuple(one for one in state.isr if one in online)
     leader = _first(assignment.replicas, set(isr))
     if leader is not None:
         return _next(state, leader, isr)
-    unclean = _first(assignment.replicas, online) if is_unclean_allowed else None
-    if unclean is None:
-        return _changed(state, NO_LEADER, state.isr)
-    return replace(_next(state, unclean, (unclean,)), leader_recovery_state=RECOVERING)
+    leader = _first(assignment.replicas, online & _next_best(assignment, state))
+    if leader is not None:
+        return _next(state, leader, (leader,))
+    if is_unclean_allowed:
+        known = state.eligibility
+        for candidates in (online & set(known.doubtful), online - set(known.empty)):
+            leader = _first(assignment.replicas, candidates)
+            if leader is not None:
+                return elect_unclean(state, leader)
+    return _changed(state, NO_LEADER, state.isr)
+
+
+def _next_best(assignment: Assignment, state: LeaderAndIsr) -> Online:
+    """Returns the replicas of which one leads, without anybody's leave, where no in-sync one is online."""
+    known = state.eligibility
+    if awaited(state):
+        return frozenset(known.eligible)
+    all_are_empty = set(assignment.replicas) <= set(known.empty)
+    return frozenset(assignment.replicas if all_are_empty else known.doubtful)
+
+
+def elect_longest(
+    assignment: Assignment, state: LeaderAndIsr, online: Online, log_ends: Mapping[int, LogEnd]
+) -> LeaderAndIsr | None:
+    """Returns the state with the replica in the lead whose log is the longest: in the newest leader epoch, then by end.
+
+    Those whose log is not known come last, and among them the empty ones. If a replica can lead without loss, it does.
+    """
+    after = elect_after_failure(assignment, state, online, online, is_unclean_allowed=False)
+    if after is not None and after.leader != NO_LEADER:
+        return after
+    ranked = [one for one in assignment.replicas if one in online]
+    empty = state.eligibility.empty
+    leader = max(ranked, key=lambda one: (log_ends.get(one, UNKNOWN_END), one not in empty), default=None)
+    return after if leader is None else elect_unclean(state, leader)
+
+
+def elect_unclean(state: LeaderAndIsr, leader: int) -> LeaderAndIsr:
+    """Returns the state with a leader that may lack committed records, and that has to recover from that (KIP-704)."""
+    return replace(_next(state, leader, (leader,)), leader_recovery_state=RECOVERING)
 
 
 def elect_after_restart(
@@ -87,22 +133,19 @@ def elect_after_restart(
     online: Online,
     *,
     restarted: Online,
-    emptied: Online = frozenset(),
+    lost: LostReplicas = NOTHING_LOST,
 ) -> LeaderAndIsr | None:
-    """Returns the leader and ISR after brokers have restarted unseen by a controller, some of them with an empty disk.
+    """Returns the leader and ISR after brokers have restarted, unseen by a controller or with a loss.
 
     `restarted` replicas may have lost what was not synced. So another replica leads, or else the same leader leads in
-    the next epoch, by which followers and consumers learn of records that are gone (KIP-101, KIP-320). `emptied`
-    replicas have lost everything: unless the whole ISR has, they leave it and do not lead, even where the partition
-    then has no leader until another in-sync replica is back.
+    the next epoch, by which followers and consumers learn of records that are gone (KIP-101, KIP-320). Of those that
+    are `lost`, none leads for having been in sync, even where the partition then has no leader until another one that
+    has every committed record is back.
     """
-    kept = tuple(one for one in state.isr if one not in emptied) or state.isr
-    away = restarted if (reachable - restarted) & set(kept) else emptied - set(kept)
-    if not away:
-        return raise_epoch(state) if state.leader in restarted else None
-    left = replace(state, isr=kept)
+    left = without_lost(state, lost)
+    away = restarted if (reachable - restarted) & set(left.isr) else frozenset[int]()
     after = elect_after_failure(assignment, left, reachable - away, online - away, is_unclean_allowed=False)
-    return after or (None if left == state else raise_epoch(left))
+    return after or (raise_epoch(left) if left != state or state.leader in restarted else None)
 
 
 def elect_preferred(assignment: Assignment, state: LeaderAndIsr, online: Online) -> LeaderAndIsr | None:
@@ -131,6 +174,13 @@ def elect_in_target(assignment: Assignment, state: LeaderAndIsr, online: Online)
     candidates = set(isr) & online
     leader = state.leader if state.leader in candidates else _first(assignment.target, candidates)
     return None if leader is None else _next(state, leader, isr)
+
+
+def sound_first(assignment: Assignment, damaged: Online) -> Assignment:
+    """Returns the assignment with its replicas in the order of elections: those with damaged logs come last."""
+    if damaged.isdisjoint(assignment.replicas):
+        return assignment
+    return replace(assignment, replicas=tuple(sorted(assignment.replicas, key=lambda one: one in damaged)))
 
 
 def raise_epoch(state: LeaderAndIsr) -> LeaderAndIsr:
@@ -169,7 +219,7 @@ def find_imbalance(cluster: ClusterState, most_percent: int) -> set[TopicPartiti
         for first, keys in led_by_others.items()
         if 100 * len(keys) > most_percent * len(preferred[first])
         for key, assignment in keys.items()
-        if elect_preferred(assignment, cluster.leaders[key], cluster.online(key)) and not assignment.is_reassigned
+        if elect_preferred(assignment, cluster.leaders[key], cluster.sound(key)) and not assignment.is_reassigned
     }
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from millrace.errors import ZooKeeperError
@@ -24,7 +25,14 @@ from millrace.leader_states import NO_LEADER
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr
 from millrace_broker.controller.control_requests import ControlRequests
 from millrace_broker.controller.controller_store import ControllerStore
-from millrace_broker.controller.elections import elect_after_failure, elect_first, elect_in_target, raise_epoch
+from millrace_broker.controller.elections import (
+    elect_after_failure,
+    elect_first,
+    elect_in_target,
+    raise_epoch,
+    sound_first,
+)
+from millrace_broker.controller.eligibility import awaited, eligibility_after, may_have_eligible, without_eligible
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 
@@ -81,9 +89,8 @@ class PartitionLeaders:
         """
         left, changed = set(keys), set[TopicPartition]()
         for _ in range(ATTEMPTS):
-            written, left = self._store.change_states(self._decided(left, decide))
-            self._count(written)
-            self._cluster.leaders |= written
+            self._forget_eligible(left)
+            written, left = self._written(self._decided(left, decide))
             changed |= written.keys()
             if not left:
                 break
@@ -92,22 +99,63 @@ class PartitionLeaders:
             raise ZooKeeperError(f"the states of {len(left)} partitions are changed by others all the time")
         for key in changed:
             self._requests.tell_roles(self._cluster.reachable(key), key)
+        for key in sorted(changed):
+            if self._cluster.leaders[key].leader == NO_LEADER:
+                logger.warning(_why_without_leader(key, self._cluster.leaders[key]))
         return changed
+
+    def write(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> tuple[Mapping[TopicPartition, LeaderAndIsr], Collection[TopicPartition]]:
+        """Writes states that leaders have asked for, and who is eligible then.
+
+        Returns those that are written, and the partitions whose states others have changed, which are read again.
+        """
+        self._forget_eligible(states)
+        known = {key: self._cluster.leaders[key].eligibility for key in states}
+        written, refused = self._written({key: replace(one, eligibility=known[key]) for key, one in states.items()})
+        self.read_again(refused)
+        return written, refused
+
+    def _written(
+        self, decided: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> tuple[dict[TopicPartition, LeaderAndIsr], set[TopicPartition]]:
+        """Writes states with who is eligible in each, and takes them into `cluster`; returns as `change_states`."""
+        before, brokers = self._cluster.leaders, self._cluster.brokers
+        leaders = {key: brokers.get(one.leader) for key, one in decided.items() if may_have_eligible(before[key], one)}
+        known = self._store.reports.min_isrs((key.topic, one) for key, one in leaders.items() if one is not None)
+        states = {}
+        for key, after in decided.items():
+            assignment = self._cluster.assignment(key)
+            assert assignment is not None, "decided by its replicas"
+            min_isr = known.get((key.topic, after.leader)) if key in leaders else None
+            eligibility = eligibility_after(assignment, before[key], after, min_isr)
+            states[key] = replace(after, eligibility=eligibility)
+        written, refused = self._store.change_states(states)
+        self._count(written)
+        self._cluster.leaders |= written
+        return written, refused
+
+    def _forget_eligible(self, keys: Iterable[TopicPartition]) -> None:
+        """Takes nobody for eligible where a configuration that decides the min ISR was written meanwhile."""
+        states = {key: one for key in keys if (one := self._cluster.leaders.get(key)) and one.eligibility.eligible}
+        if not states:
+            return
+        changed = self._store.reports.changed_configs(one.eligibility.configs for one in states.values())
+        for key, one in states.items():
+            if not changed.isdisjoint(one.eligibility.configs):
+                self._cluster.leaders[key] = without_eligible(one)
 
     def elect_leaders(self, keys: Iterable[TopicPartition]) -> None:
         """Elects leaders where the leader is not online, and removes replicas from the ISR that are not online."""
         wanted = [key for key in keys if key in self._cluster.leaders]
         stuck = {key.topic for key in wanted if not self._cluster.online(key) & set(self._cluster.leaders[key].isr)}
         unclean = self._store.unclean_topics(stuck, default=self._is_unclean_allowed) if stuck else set()
-        changed = self.change(wanted, partial(self._elected, unclean))
-        for key in sorted(changed):
-            state = self._cluster.leaders[key]
-            if state.leader == NO_LEADER:
-                logger.warning("%s has no leader: none of its in-sync replicas %s is online", key, list(state.isr))
+        self.change(wanted, partial(self._elected, unclean))
 
     def read_again(self, keys: Collection[TopicPartition]) -> None:
         """Reads the states of partitions from ZooKeeper into `cluster`, as others have changed them."""
-        found = self._store.written_states(keys)
+        found = self._store.written_states(self._cluster.replica_counts(keys))
         self._cluster.leaders |= {key: one.state for key, one in found.items()}
         for key in set(keys) - found.keys():
             self._cluster.leaders.pop(key, None)
@@ -118,7 +166,7 @@ class PartitionLeaders:
             before = self._cluster.leaders[key]
             if state.leader not in (NO_LEADER, before.leader):
                 self._counts.elected += 1
-                self._counts.unclean += state.leader not in before.isr
+                self._counts.unclean += state.leader not in (*before.isr, *before.eligibility.eligible)
 
     def _elected(
         self, unclean: Collection[str], key: TopicPartition, assignment: Assignment, state: LeaderAndIsr
@@ -130,10 +178,28 @@ class PartitionLeaders:
         decided: dict[TopicPartition, LeaderAndIsr] = {}
         for key in sorted(one for one in keys if one.topic not in self._cluster.deleting):
             assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
-            after = None if assignment is None or state is None else decide(key, assignment, state)
-            if after is not None:
-                decided[key] = after
+            if assignment is not None and state is not None:
+                after = decide(key, sound_first(assignment, self._cluster.damaged_replicas(key)), state)
+                if after is not None:
+                    decided[key] = after
         return decided
+
+
+def _why_without_leader(key: TopicPartition, state: LeaderAndIsr) -> str:
+    """Returns the sentence that says what a partition without a leader waits for, and how it gets one all the same."""
+    known, waits_for = state.eligibility, list(awaited(state))
+    lost = [
+        f"{reason} {list(brokers)}"
+        for reason, brokers in (("power was lost on", known.doubtful), ("the disk is empty on", known.empty))
+        if brokers
+    ]
+    why = (
+        f"it waits for one of the brokers {waits_for}, which have every committed record"
+        if waits_for
+        else ("no replica is known to have every committed record")
+    )
+    command = f"`millrace brokers elect --topic {key.topic} --unclean` lets another lead, and says what is lost"
+    return "; ".join([f"{key} has no leader: {why}", *lost, command])
 
 
 class Reassignments:

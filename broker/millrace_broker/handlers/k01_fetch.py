@@ -26,6 +26,9 @@ where a leader sends it. A follower refuses a consumer that names neither its ra
 metadata and take the follower for the leader. Kafka's kafka-replica-verification, whose replica id is -2, reads as
 a consumer does, from any follower.
 
+An answer ends before damage, and a fetch of what is damaged is an error after which clients ask again; a follower is
+told from which offset on the log leaves out none, and tells where an answer was damaged (`damage_reports`).
+
 Partitions that the cluster does not have stand behind the others in the response, with their error, and do not end the
 wait for the others. From v3 on the first batch is returned whole even above the byte limits (KIP-74).
 """
@@ -56,7 +59,6 @@ from millrace.wire.api import ApiKey, VersionRange
 from millrace.wire.encoder import Part, Parts
 from millrace.wire.fetch import (
     CONSUMER,
-    NO_PREFERRED_READ_REPLICA,
     REPLICA_COMPARISON,
     FetchPartition,
     PartitionFetched,
@@ -71,6 +73,7 @@ from millrace_broker.handlers.partitions import endpoints, is_known, isolation_o
 from millrace_broker.handlers.responses import count_errors
 from millrace_broker.properties.broker_config import RACK_AWARE_SELECTOR
 from millrace_broker.quotas.limits import Client
+from millrace_broker.replication.damage_reports import fetch_error
 from millrace_broker.replication.down_conversion import (
     FIRST_VERSION_OF_BATCHES,
     FIRST_VERSION_WITH_WHOLE_BATCH,
@@ -148,6 +151,7 @@ class _Fetch:
         self._rack = message.rack
         self._follower = message.replica_id if message.replica_id >= 0 else None
         self._follower_epoch, self._is_noted = message.replica_epoch, False
+        self._damaged = message.damaged
         self._compares_replicas = message.replica_id == REPLICA_COMPARISON
         self._max_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
         self._client: Client | None = None  # one whose quotas are looked at
@@ -176,6 +180,9 @@ class _Fetch:
         """Looks up each partition that the request or its session names; `targets` gets those that the cluster has."""
         for key, wanted in each(self._context.wanted.items()):
             self._resolve(key, wanted)
+        if damaged := self._damaged:
+            named = {one.topic_partition: damaged[one.key] for one in self.targets if one.key in damaged}
+            self._services.replicas.damage_reports.hear(self._services.replicas.partitions, named)
 
     @property
     def may_get_more(self) -> bool:
@@ -210,7 +217,7 @@ class _Fetch:
                 self._look_at(target)
             one = self._read_target(target, size_bytes)
             size_bytes += len(one.records)
-            has_failed = _ends_the_wait(one)
+            has_failed = one.is_urgent
             is_urgent = is_urgent or has_failed
             fetched.append((target.key, one))
             if self._context.is_told_of_changes and (has_failed or self._has_more(target, one)):
@@ -358,8 +365,9 @@ class _Fetch:
                 return self._fetched(index, replica, b"", None, diverging)
             return self._read_replica(replica, index, wanted, size_bytes)
         except MillraceError as error:
-            tells_leader = self._version >= FIRST_VERSION_WITH_LEADERS and error.code in TELL_THE_LEADER
-            failed = _failed(index, error.code)._replace(aborted=None)
+            code = fetch_error(error, self._services.replicas.replica(target.topic_partition))
+            tells_leader = self._version >= FIRST_VERSION_WITH_LEADERS and code in TELL_THE_LEADER
+            failed = _failed(index, code)._replace(aborted=None)
             if not tells_leader:
                 return failed
             return failed._replace(current_leader=leader_hint(self._services, target.topic_partition))
@@ -392,7 +400,9 @@ class _Fetch:
         )
         if self._follower is not None and not self._is_noted and isinstance(replica, Partition):
             self._note(self._follower, replica, wanted)
-        return self._fetched(index, replica, records, aborted, None)
+        fetched = self._fetched(index, replica, records, aborted, None)
+        is_told = self._damaged is not None and len(records)
+        return fetched._replace(gapless_from=replica.log.gapless_from) if is_told else fetched
 
     def _note(self, follower: int, partition: Partition, wanted: FetchPartition) -> None:
         """Tells the leader's partition where the follower's log begins and ends, as its request says.
@@ -470,15 +480,6 @@ class _Fetch:
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()
-
-
-def _ends_the_wait(fetched: PartitionFetched) -> bool:
-    """Returns whether the response must not wait: the partition has an error, a divergence or a preferred replica."""
-    return (
-        bool(fetched.error_code)
-        or fetched.diverging_epoch is not None
-        or fetched.preferred_read_replica != NO_PREFERRED_READ_REPLICA
-    )
 
 
 def _failed(index: int, code: int) -> PartitionFetched:

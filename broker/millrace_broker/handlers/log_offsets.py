@@ -175,7 +175,8 @@ def look_up(replica: Replica, timestamp: int, isolation: Isolation) -> tuple[int
     end = replica.visible_end(isolation)
     match timestamp:
         case _ if timestamp == LATEST:
-            return -1, end, replica.leader_epoch
+            is_led = isinstance(replica, Partition)
+            return -1, end, replica.leader_epoch if is_led else replica.epoch_of(end - 1)
         case _ if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return -1, log.log_start_offset, replica.epoch_of(log.log_start_offset)
         case _ if timestamp == MAX_TIMESTAMP:

@@ -5,15 +5,17 @@
     AlterPartitionReassignments  v0, v1     KIP-455; v1  may forbid a change of the replication factor
     ListPartitionReassignments   v0         KIP-455
 
-In a cluster, the controller elects and reassigns. Standalone, a partition's only replica is its preferred leader and
-the only eligible one: while its broker lives, no election is needed, and otherwise no leader can be elected. Where all
-partitions were asked for, those that need no election are left out of the response. A standalone broker keeps each
+In a cluster, the controller elects and reassigns. Where any replica may lead (an unclean election), the brokers are
+asked first where their logs end. Standalone, a partition's only replica is its preferred leader and the only eligible
+one: while its broker lives, no election is needed, and otherwise no leader can be elected. Where all partitions were
+asked for, those that need no election are left out of the response. A standalone broker keeps each
 partition's only replica: a reassignment to this broker is done at once, any other is refused, and there is never one to
 cancel or to list.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -105,13 +107,26 @@ async def _elected(services: Services, version: int, message: ElectLeadersReques
     if message.topic_partitions is not None:
         named = each(message.topic_partitions)
         keys = [TopicPartition(one.topic, index) for one in named for index in each(one.partitions)]
-    is_unclean = message.election_type == UNCLEAN
-    outcomes = await asked(services, lambda controller: controller.elect(keys, is_unclean=is_unclean))
+    if message.election_type == UNCLEAN:
+        outcomes = await _elected_longest(services, keys)
+    else:
+        outcomes = await asked(services, lambda controller: controller.elect(keys))
     failure = outcomes if isinstance(outcomes, ErrorCode) else ErrorCode.NONE
     told = dict.fromkeys(keys or (), outcomes) if isinstance(outcomes, ErrorCode) else outcomes
     if keys is None:
         told = {key: code for key, code in told.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
     return _respond_elected(services, version, failure, _told(told))
+
+
+async def _elected_longest(
+    services: Services, keys: Sequence[TopicPartition] | None
+) -> dict[TopicPartition, ErrorCode] | ErrorCode:
+    """Has the controller elect the replicas with the longest logs, as far as their brokers tell."""
+    questions = await asked(services, lambda controller: controller.without_leaders(keys))
+    if isinstance(questions, ErrorCode) or services.controller is None:
+        return questions if isinstance(questions, ErrorCode) else ErrorCode.NOT_CONTROLLER
+    ends = await asyncio.to_thread(services.controller.read_log_ends, questions)
+    return await asked(services, lambda controller: controller.elect(keys, is_unclean=True, log_ends=ends))
 
 
 def _told(outcomes: Mapping[TopicPartition, ErrorCode]) -> list[ReplicaElectionResultFields]:

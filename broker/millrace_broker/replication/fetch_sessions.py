@@ -45,7 +45,6 @@ from millrace.errors import ErrorCode
 from millrace.turns import each
 from millrace.wire.fetch import (
     FINAL_EPOCH,
-    NO_PREFERRED_READ_REPLICA,
     NO_SESSION,
     FetchPartition,
     PartitionFetched,
@@ -156,9 +155,7 @@ class _Cached:
             len(fetched.records) > 0
             or fetched.high_watermark != self.high_watermark
             or fetched.log_start_offset != self.log_start_offset
-            or fetched.error_code != ErrorCode.NONE
-            or fetched.diverging_epoch is not None
-            or fetched.preferred_read_replica != NO_PREFERRED_READ_REPLICA
+            or fetched.is_urgent
         )
         self.high_watermark = -1 if fetched.error_code else fetched.high_watermark
         self.log_start_offset = fetched.log_start_offset

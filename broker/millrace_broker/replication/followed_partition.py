@@ -15,7 +15,8 @@ A follower that is out of the range of its leader's log asks where that begins a
 
 | what fails | what follows |
 |---|---|
-| the disk is full, or batches break a rule | the partition is fetched again after a pause |
+| the disk is full | the partition is fetched again after a pause |
+| batches break a rule, or leave out offsets where the leader's log has them all | the same, and the leader is told |
 | the data directory goes offline | the partition is offline: `when_offline` is told, and nothing more is fetched |
 
 Runs on the event loop, to which the logs belong. Cuts, and appends for which files are changed first, wait for the
@@ -33,7 +34,15 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from millrace.errors import ErrorCode, InvalidRecordError, MillraceError, NotLeaderError, StorageError, is_unforeseen
+from millrace.errors import (
+    ErrorCode,
+    InvalidRecordError,
+    MillraceError,
+    NotLeaderError,
+    RecordError,
+    StorageError,
+    is_unforeseen,
+)
 from millrace.leader_states import NO_LEADER
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched, PartitionKey
@@ -64,12 +73,14 @@ class FollowedPartition(Replica):
     `lag` counts the committed records of the leader that are missing here, as its newest answer says (MaxLag of Kafka).
     `failure` says why nothing is fetched any more in this leader epoch, None while it is fetched. `next_pause_ms` is
     the pause after the leader's next refusal. `is_in_sync` says whether the newest answer has brought the log to the
-    leader's high watermark. `when_synced` is called when the log was synced or released by a worker, or its data
-    directory failed, and `when_cut` when others than its fetcher have cut it.
+    leader's high watermark. `damaged_at` is the offset at which the newest answer was damaged, None while none was.
+    `when_synced` is called when the log was synced or released by a worker, or its data directory failed, and
+    `when_cut` when others than its fetcher have cut it.
     """
 
     __slots__ = (
-        "failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_cut", "when_synced",
+        "damaged_at", "failure", "is_in_sync", "key", "lag", "leader", "next_pause_ms", "retry_at_s", "when_cut",
+        "when_synced",
     )  # fmt: skip
 
     def __init__(self, log: Log, topic_id: UUID, config: Mapping[str, str], *, leader: int, leader_epoch: int) -> None:
@@ -80,6 +91,7 @@ class FollowedPartition(Replica):
         self.retry_at_s = 0.0
         self.next_pause_ms = FIRST_PAUSE_MS
         self.is_in_sync = False
+        self.damaged_at: int | None = None
         self.lag = 0
         self.when_synced: Callable[[], None] = lambda: None  # no fetcher waits
         self.when_cut = self.when_synced
@@ -128,7 +140,13 @@ class FollowedPartition(Replica):
         log = self.log
         if len(fetched.records):
             end_offset = log.log_end_offset
-            log.append_as_follower(contents(fetched.records), leader_epoch=self.leader_epoch, may_wait=may_wait)
+            log.append_as_follower(
+                contents(fetched.records),
+                leader_epoch=self.leader_epoch,
+                may_wait=may_wait,
+                gapless_from=fetched.gapless_from,
+            )
+            self.damaged_at = None
             self.appended_bytes += len(fetched.records)
             self.traffic.replicated_bytes_in += len(fetched.records)
             if log.log_end_offset == end_offset:
@@ -257,7 +275,12 @@ class FollowerLogs:
             logger.error("%s is offline: %s", followed.topic_partition, error)
             self._when_offline(followed.topic_partition)
             return
-        logger.error("%s is fetched again from broker %d: %s", followed.topic_partition, followed.leader, error)
+        if isinstance(error, RecordError):
+            is_news, followed.damaged_at = followed.damaged_at is None, followed.log.log_end_offset
+        else:
+            is_news = True
+        log = logger.error if is_news else logger.debug
+        log("%s is fetched again from broker %d: %s", followed.topic_partition, followed.leader, error)
         self._pause(followed)
 
     def _is_offline(self, followed: FollowedPartition) -> bool:

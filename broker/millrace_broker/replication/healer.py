@@ -314,7 +314,8 @@ class _LogHealing:
     def _missing(self, start_offset: int, end_offset: int) -> Missing:
         entries = self._log.leader_epochs.entries
         least, largest = epoch_of_offset(entries, start_offset - 1), epoch_of_offset(entries, end_offset)
-        return Missing(start_offset, end_offset, least, largest, self._log.healing.may_leave_out)
+        may_leave_out = start_offset < self._log.healing.gapless_from
+        return Missing(start_offset, end_offset, least, largest, may_leave_out)
 
     def _note_healed(self, healed: Sequence[DamagedRange]) -> None:
         for one in healed:

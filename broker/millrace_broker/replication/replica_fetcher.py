@@ -10,7 +10,7 @@
 | OFFSET_OUT_OF_RANGE | ListOffsets tells: a log that ends above the leader's is cut where that ends, and one that |
 | | ends below the leader's start is emptied and begins there |
 | FENCED_LEADER_EPOCH | nothing until LeaderAndIsr tells of a newer epoch |
-| batches that break a rule, a full disk | again after `backoff_ms` |
+| batches that break a rule, a full disk | again after `backoff_ms`; of damage the leader is told (`damage_reports`) |
 | any other error | again after a pause that doubles from 20 ms to `backoff_ms`: a leader may not know its role yet |
 
 A log that a worker cuts or moves has it for itself meanwhile; the partition is asked for again when it is free.
@@ -368,8 +368,14 @@ class ReplicaFetcher:
                 wanted,
                 list(request.forgotten),
                 replica_epoch=self._broker.epoch(),
+                damaged=self._damaged(),
             )
         )
+
+    def _damaged(self) -> dict[PartitionKey, int]:
+        """Returns where the newest answers were damaged, of the partitions that are asked for."""
+        known = ((key, self._partitions[key].damaged_at) for key in self._asked if key in self._partitions)
+        return {key: offset for key, offset in known if offset is not None}
 
     # The answer.
 
@@ -440,7 +446,9 @@ class ReplicaFetcher:
             followed.failure = error_sentence(code)
             logger.info("%s waits for the controller: %s", followed.topic_partition, followed.failure)
             return
-        logger.debug("%s is asked for again: %s", followed.topic_partition, error_sentence(code))
+        is_news = code == ErrorCode.KAFKA_STORAGE_ERROR and followed.next_pause_ms == FIRST_PAUSE_MS
+        log = logger.warning if is_news else logger.debug
+        log("%s is asked for again at broker %d: %s", followed.topic_partition, self.source, error_sentence(code))
         self._pause(followed, followed.next_pause_ms)
         followed.next_pause_ms = min(2 * followed.next_pause_ms, self._settings.backoff_ms)
 

@@ -22,6 +22,7 @@ from millrace.records.batch import Buffer
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import TopicTraffic
+from millrace_broker.replication.damage_reports import DamageReports
 from millrace_broker.replication.fetch_sessions import PartitionChanges
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.in_sync_replicas import UNKNOWN_OFFSET, Proposal
@@ -72,6 +73,7 @@ class ReplicaManager:
         self.purgatory = purgatory
         self.changes = PartitionChanges()
         """What has happened to led partitions that have followers."""
+        self.damage_reports = DamageReports()
         self.offline: set[TopicPartition] = set()
         self._traffic: WeakValueDictionary[str, TopicTraffic] = WeakValueDictionary()
 
@@ -104,6 +106,21 @@ class ReplicaManager:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Returns the current high watermark of every partition that is led or followed."""
         return {key: one.high_watermark for key, one in self._all()}
+
+    def damaged(self) -> frozenset[TopicPartition]:
+        """Returns the partitions whose logs have damage below the high watermark, as far as it is known.
+
+        Looks at all logs; any thread may call it.
+        """
+        return frozenset(
+            key
+            for key, log in self.logs.logs().items()
+            if (damage := log.damage) and min(one.start_offset for _, one in damage) < self._committed_end(key, log)
+        )
+
+    def _committed_end(self, topic_partition: TopicPartition, log: Log) -> int:
+        one = self.replica(topic_partition)
+        return log.log_end_offset if one is None else one.high_watermark
 
     def _all(self) -> Iterator[tuple[TopicPartition, Partition | FollowedPartition]]:
         yield from self._partitions.items()

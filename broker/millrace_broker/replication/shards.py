@@ -22,7 +22,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from millrace.clock import Clock
-from millrace.errors import ErrorCode, MillraceError, RecordError
+from millrace.errors import CorruptRecordError, ErrorCode, MillraceError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, check_crc, walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.partition import Partition
@@ -139,8 +139,8 @@ async def read_to_end(
             offset = await asyncio.to_thread(take_in, data)
         elif max_bytes > ONE_BATCH:
             max_bytes = ONE_BATCH  # up to the one that is damaged
-        else:
-            log.set_damage_aside(offset)
+        elif not log.set_damage_aside(offset):
+            raise CorruptRecordError(f"{topic_partition}: no damaged batch behind offset {offset}")
 
 
 async def _is_healed(partition: Partition, offset: int, is_closed: Callable[[], bool]) -> bool:

@@ -61,15 +61,6 @@ def registration(options: BrokerOptions, bound: Mapping[str, Address]) -> Broker
     return BrokerInfo.of(options.broker_id, endpoints, options.broker.broker_rack or None)
 
 
-def has_new_folder(fs: FileSystem, data_dirs: Sequence[str]) -> bool:
-    """Returns whether a data directory has no broker id yet; one that can't be read does not count."""
-    for directory in data_dirs:
-        with suppress(StorageError):  # opening the folder will say so
-            if read_broker_id(fs, directory) is None:
-                return True
-    return False
-
-
 def broker_id(fs: FileSystem, data_dirs: Sequence[str], given: int | None, new_id: Callable[[], int]) -> int:
     """Returns the given id, else the data directories', else a new one; raises InvalidConfigError if they differ."""
     owners = {directory: owner for directory in data_dirs if (owner := _owner(fs, directory)) is not None}

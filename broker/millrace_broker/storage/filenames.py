@@ -4,6 +4,7 @@
   .lock                                   held while a broker uses the folder
   .kafka_cleanshutdown                    there only after a shutdown that synced everything
   meta.properties                         which cluster and broker the folder belongs to
+  boot-id                                 the start of the machine in which the folder was used last; not Kafka's
   recovery-point-offset-checkpoint        the offset up to which each log is on the disk
   log-start-offset-checkpoint             first offset of logs whose head was cut inside a segment
   replication-offset-checkpoint           high watermarks
@@ -40,6 +41,7 @@ from typing import NamedTuple
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
+BOOT_ID = "boot-id"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"

@@ -221,9 +221,11 @@ def elect(
         bool,
         typer.Option(
             "--unclean",
-            help="Elect any live replica for partitions without a leader; records that it lacks are lost.",
+            help="Elect the live replica with the longest log for partitions without a leader; "
+            "records that it lacks are lost. What that costs is told first.",
         ),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --unclean: do not ask.")] = False,
     access: ClusterAccess,
     as_json: Json = False,
 ) -> None:
@@ -234,12 +236,27 @@ def elect(
     if bool(topics) == everything:
         raise typer.BadParameter("one of the two is needed", param_hint="--topic / --all")
     with access.open() as cluster:
-        chosen = None if everything else read_cluster_state(cluster, list(dict.fromkeys(topics or ()))).partitions
+        state = read_cluster_state(cluster, None if everything else list(dict.fromkeys(topics or ())))
+        chosen = None if everything else state.partitions
+        if unclean:
+            _confirm_unclean(cluster, state, is_confirmed=yes)
         results = elect_leaders(cluster, ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED, chosen)
         leaders = _leaders(cluster, results, unclean=unclean)
     rows = [_election_row(one, leaders.get(one.partition)) for one in results]
     print_rows(rows, as_json=as_json, columns=ELECTION_COLUMNS, nothing="no partition needed an election")
     _say_failures(results)
+
+
+def _confirm_unclean(cluster: Cluster, state: ClusterState, *, is_confirmed: bool) -> None:
+    """Says what unclean elections lose, and asks whether to make them; raises SetupError for a no."""
+    from millrace_ops.replicas.unclean_elections import plan_unclean, told
+
+    elections = plan_unclean(cluster, state, state.partitions)
+    for sentence in told(elections):
+        print(sentence, file=sys.stderr)
+    question = f"Elect leaders that may lack committed records, for {len(elections)} partition(s)?"
+    if elections and not confirm(question, is_confirmed=is_confirmed):
+        raise SetupError("no leader is elected")
 
 
 @app.command()

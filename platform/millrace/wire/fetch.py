@@ -12,18 +12,23 @@ request    v0   replica id, max wait, min bytes, topics [name, partitions [index
            v9   + current leader epoch             v11  + rack
            v12  flexible, + last fetched epoch     v13  topic id for name (KIP-516)
            v15  replica id and broker epoch in a tagged field (KIP-903)         v17, v18  tagged fields of followers
+           v17  + tagged, of Millrace's followers: what was damaged in answers before [topic id, index, offset]
 answer     v0   topics [name, partitions [index, error, high watermark, records]]
            v1   + throttle time
            v4   + last stable offset, aborted transactions [producer id, first offset], null unless asked for
            v5   + log start offset      v7   + error, session id (KIP-227)      v11  + preferred read replica
            v12  flexible, + tagged: diverging epoch (KIP-595), current leader
            v13  topic id for name (KIP-516)         v16  + tagged: addresses of the leaders (KIP-951)
+           v17  + tagged, to Millrace's followers: the offset from which on the log leaves out none
+
+The two tagged fields of Millrace's own have the tag 10,000, far above those of Apache Kafka, whose brokers skip them
+(docs/formats/fetch-fields.md). A leader answers with its field only where the request has the other one.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -34,7 +39,7 @@ from millrace.uuids import NO_TOPIC_ID
 from millrace.wire.cold import milliseconds
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.wire.decoder import Decoder
-from millrace.wire.encoder import INT32, Encoder, Part, Parts
+from millrace.wire.encoder import INT32, INT64, Encoder, Part, Parts
 from millrace.wire.messages import FETCH
 from millrace.wire.metadata import BrokerMetadata, LeaderHint, encode_current_leader, encode_node_endpoints
 
@@ -52,6 +57,9 @@ HEAD = struct.Struct(">iiibii")  # wait, least and most bytes, isolation level, 
 WANTED_PARTITION = struct.Struct(">iiqiqib")  # index, epoch, offset, fetched epoch, start, most bytes, no tagged fields
 REPLICA_STATE = struct.Struct(">iqb")
 REPLICA_STATE_TAG = 1
+MILLRACE_TAG = 10_000
+DAMAGED_ANSWER = struct.Struct(">16siq")
+TOPIC_ID_BYTES = 16
 
 
 class PartitionKey(NamedTuple):
@@ -75,6 +83,7 @@ class FetchRequest(NamedTuple):
     """A decoded Fetch request; `wanted` is in the request's order, a repeated partition at its first place.
 
     `rack` is the consumer's, "" if it does not say. `replica_epoch` is the broker epoch of a follower, -1 before v15.
+    `damaged` has the offsets from which on a follower was sent damage; None if it is not one of Millrace's.
     """
 
     replica_id: int
@@ -88,6 +97,7 @@ class FetchRequest(NamedTuple):
     forgotten: list[PartitionKey]
     rack: str = ""
     replica_epoch: int = NO_BROKER_EPOCH
+    damaged: Mapping[PartitionKey, int] | None = None
 
 
 def encode_fetch_request(request: FetchRequest) -> bytes:
@@ -106,7 +116,14 @@ def encode_fetch_request(request: FetchRequest) -> bytes:
     _write_topics(write, ((key, _encoded(key.partition, one)) for key, one in request.wanted.items()))
     _write_topics(write, ((key, INT32.pack(key.partition)) for key in request.forgotten))
     write.string(request.rack)
-    write.tagged_fields({REPLICA_STATE_TAG: REPLICA_STATE.pack(request.replica_id, request.replica_epoch, 0)})
+    tagged = {REPLICA_STATE_TAG: REPLICA_STATE.pack(request.replica_id, request.replica_epoch, 0)}
+    if request.damaged is not None:
+        tagged[MILLRACE_TAG] = b"".join(
+            DAMAGED_ANSWER.pack(topic.bytes, index, offset)
+            for (topic, index), offset in request.damaged.items()
+            if isinstance(topic, UUID)
+        )
+    write.tagged_fields(tagged)
     return write.joined()
 
 
@@ -156,7 +173,32 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
         _forgotten(message, by_id=by_id) if message.forgotten_topics_data else [],
         message.rack_id,
         NO_BROKER_EPOCH if message.replica_state is None else message.replica_state.replica_epoch,
+        None if message.replica_state is None or version != FOLLOWERS_VERSION else _damaged(body),
     )
+
+
+def _damaged(body: memoryview | bytes) -> dict[PartitionKey, int] | None:
+    """Returns the offsets in Millrace's tagged field of a follower's request v17; None without the field.
+
+    kio skips fields that it does not know, so the message, of which it has found that it is one, is passed over again.
+    """
+    read = Decoder(body, HEAD.size, flexible=True, error=MalformedRequestError)
+    for partition_bytes in (WANTED_PARTITION.size - 1, None):
+        for _ in range(read.array_length()):
+            read.skip(TOPIC_ID_BYTES)
+            count = read.array_length()
+            if partition_bytes is None:
+                read.skip(count * INT32.size)
+            else:
+                for _ in range(count):
+                    read.skip(partition_bytes)
+                    read.tagged_fields()
+            read.tagged_fields()
+    read.string()  # rack
+    field = read.read_tagged_fields().get(MILLRACE_TAG)
+    if field is None or len(field) % DAMAGED_ANSWER.size:
+        return None
+    return {PartitionKey(UUID(bytes=one), index): at for one, index, at in DAMAGED_ANSWER.iter_unpack(field)}
 
 
 def _forgotten(message: MessageOfKio, *, by_id: bool) -> list[PartitionKey]:
@@ -180,7 +222,8 @@ CURRENT_LEADER_TAG = 1
 class PartitionFetched(NamedTuple):
     """One partition of a Fetch response. Aborted transactions are (producer id, first offset).
 
-    The preferred read replica is the broker from which a consumer should fetch instead (KIP-392).
+    The preferred read replica is the broker from which a consumer should fetch instead (KIP-392). The leader's log
+    leaves out no offset from `gapless_from` on; None where it does not say.
     """
 
     partition_index: int
@@ -193,6 +236,16 @@ class PartitionFetched(NamedTuple):
     diverging_epoch: tuple[int, int] | None = None
     current_leader: LeaderHint | None = None
     preferred_read_replica: int = NO_PREFERRED_READ_REPLICA
+    gapless_from: int | None = None
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the client must be told at once: of an error, a divergence or a preferred replica."""
+        return (
+            bool(self.error_code)
+            or self.diverging_epoch is not None
+            or self.preferred_read_replica != NO_PREFERRED_READ_REPLICA
+        )
 
 
 class TopicFetched(NamedTuple):
@@ -262,6 +315,8 @@ def _tagged(partition: PartitionFetched) -> dict[int, bytes]:
         fields[DIVERGING_EPOCH_TAG] = EPOCH_END_OFFSET.pack(*partition.diverging_epoch, 0)
     if partition.current_leader is not None:
         fields[CURRENT_LEADER_TAG] = encode_current_leader(partition.current_leader)
+    if partition.gapless_from is not None:
+        fields[MILLRACE_TAG] = INT64.pack(partition.gapless_from)
     return fields
 
 
@@ -300,7 +355,8 @@ def _read_partition(read: Decoder) -> PartitionFetched:
         read.tagged_fields()
     read.int32()  # preferred read replica
     records = read.nullable_view()
-    diverging = read.read_tagged_fields().get(DIVERGING_EPOCH_TAG)
+    tagged = read.read_tagged_fields()
+    diverging, gapless = tagged.get(DIVERGING_EPOCH_TAG), tagged.get(MILLRACE_TAG)
     return PartitionFetched(
         index,
         error_code,
@@ -309,6 +365,7 @@ def _read_partition(read: Decoder) -> PartitionFetched:
         log_start_offset,
         b"" if records is None else records,
         diverging_epoch=None if diverging is None else _epoch_end(diverging),
+        gapless_from=None if gapless is None else Decoder(gapless, error=MalformedRequestError).int64(),
     )
 
 

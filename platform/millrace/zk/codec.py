@@ -62,12 +62,15 @@ class BrokerRegistration:
     """A live broker, where clients of each listener reach it, and since when (milliseconds since the epoch).
 
     `registers_again` says that the broker registers again if another client deletes its node; Apache Kafka's don't.
+    `min_insync_replicas` is the broker's own default for topics; a broker that gives it also says, before it registers,
+    what it has lost since its last stop. It is None for brokers that do neither.
     """
 
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     timestamp_ms: int
     registers_again: bool = False
+    min_insync_replicas: int | None = None
 
     def endpoint_of(self, security_protocol: str) -> Endpoint | None:
         """Returns the first endpoint with a security protocol; None where the broker has none."""
@@ -134,7 +137,9 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         "version": 5,
     }
     if broker.registers_again:
-        fields["registers_again"] = True  # a field that Apache Kafka passes over
+        fields["registers_again"] = True  # a field that Apache Kafka passes over, as the next one
+    if broker.min_insync_replicas is not None:
+        fields["min_insync_replicas"] = broker.min_insync_replicas
     return dump(fields if broker.rack is None else {**fields, "rack": broker.rack})
 
 
@@ -234,7 +239,12 @@ def _registration(fields: Mapping[str, Any]) -> BrokerRegistration:
         rack=fields.get("rack"),
         timestamp_ms=int(fields.get("timestamp", -1)),
         registers_again=fields.get("registers_again") is True,
+        min_insync_replicas=_whole_or_none(fields.get("min_insync_replicas")),
     )
+
+
+def _whole_or_none(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:

@@ -4,8 +4,11 @@
 /brokers/ids/[id]                             ephemeral: a live broker
 /brokers/seqid                                its version counts the ids that brokers were given
 /brokers/new_disks/[id]                       a broker that has begun with a new data directory; not Kafka's
+/brokers/power_losses/[id]                    a broker whose machine lost power, or may have; not Kafka's
+/brokers/damage/[id]                          the damaged logs of a broker; not Kafka's
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
+/brokers/topics/[topic]/partitions/[n]/eligible  who may lead besides, and who must not; not Kafka's
 /config/topics/[topic]                        the topic's own configuration
 /config/brokers/[id]                          a broker's live configuration; that of all is named <default>
 /config/groups/[group]                        a group's own configuration; Kafka keeps none in ZooKeeper
@@ -51,7 +54,8 @@ CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 NEW_DISKS = "/brokers/new_disks"
-COMING, HERE = b"coming", b"here"
+POWER_LOSSES = "/brokers/power_losses"
+DAMAGE = "/brokers/damage"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
@@ -83,7 +87,7 @@ ACL_FOLDERS = {
 }
 PERSISTENT = (
     *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, *CLIENT_CONFIGS),
-    *(CONFIG_CHANGES, CONSUMERS, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS),
+    *(CONFIG_CHANGES, CONSUMERS, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS, DAMAGE),
 )
 
 
@@ -123,11 +127,18 @@ def broker(broker_id: int) -> str:
 
 
 def new_disks(broker_id: int) -> str:
-    """Returns the path of the node by which a broker tells the controller that it has an empty new data directory.
-
-    The node's data is COMING until the broker has registered, then HERE. Apache Kafka ignores the node.
-    """
+    """Returns the path of the node by which a broker tells the controller that it has an empty new data directory."""
     return f"{NEW_DISKS}/{broker_id}"
+
+
+def power_losses(broker_id: int) -> str:
+    """Returns the path of the node by which a broker says that its machine has lost power while it ran."""
+    return f"{POWER_LOSSES}/{broker_id}"
+
+
+def damage(broker_id: int) -> str:
+    """Returns the path of the node by which a broker names the partitions whose logs are damaged."""
+    return f"{DAMAGE}/{broker_id}"
 
 
 def topic(name: str) -> str:
@@ -173,6 +184,11 @@ def partition(name: str, index: int) -> str:
 def partition_state(name: str, index: int) -> str:
     """Returns the path of the node with a partition's leader and in-sync replicas."""
     return f"{partition(name, index)}/state"
+
+
+def eligible(name: str, index: int) -> str:
+    """Returns the path of the node that says who may lead a partition besides its in-sync replicas."""
+    return f"{partition(name, index)}/eligible"
 
 
 def consumer_ids(group_id: str) -> str:

@@ -259,6 +259,17 @@ class ModelSession:
         """Creates a node; returns False if it exists already."""
         return not isinstance(self.multi([Create(path, data)]), Refused)
 
+    def put(self, path: str, data: bytes) -> None:
+        """Replaces the data of a node; the node and its parents are made if they do not exist."""
+        if self.transact([SetData(path, data)]) is not None:
+            self.ensure(_parent(path))
+            self.create(path, data)
+
+    def transact(self, operations: Sequence[Operation]) -> str | None:
+        """Does all of the operations or none; returns None if done, else the path of the operation that was refused."""
+        answer = self.multi(operations)
+        return answer.path if isinstance(answer, Refused) else None
+
     def multi(self, operations: Sequence[Operation]) -> tuple[Written | None, ...] | Refused:
         """Does all of the operations or none; raises ZooKeeperError if the connection or the session is lost."""
         self._there()

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import Lock
 
 from millrace.errors import DataDirInUseError, StorageError
-from millrace.fs import FileSystem, write_file_durably
+from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace_broker.storage.checkpoints import salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
 from millrace_broker.storage.failures import DirHealth, storage_errors
 from millrace_broker.storage.filenames import (
+    BOOT_ID,
     CLEAN_SHUTDOWN,
     CLEANER_OFFSET_CHECKPOINT,
     DELETED_DIR_SUFFIX,
@@ -73,11 +74,14 @@ class DataDir:
         with storage_errors(marker):
             self.is_clean = self._fs.exists(marker)
 
-    def begin(self) -> None:
+    def begin(self, boot_id: str | None = None) -> None:
         """Removes the clean-shutdown marker: from now on the folder may be changed, and a crash means recovery.
 
-        Raises StorageError.
+        Before that it writes the id of the machine's last start, if that is known. Raises StorageError.
         """
+        if boot_id is not None and boot_id != read_boot_id(self._fs, self.path):
+            with storage_errors(self.path):
+                write_file_durably(self._fs, self._join(BOOT_ID), f"{boot_id}\n".encode())
         if self.is_clean:
             marker = self._join(CLEAN_SHUTDOWN)
             with storage_errors(marker):
@@ -112,9 +116,9 @@ class DataDir:
         """Returns whether a partition's log may be in this folder, unopened; true for all if it can't be listed."""
         return self._unopened is None or topic_partition in self._unopened
 
-    def may_be_compacted(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether the cleaner's checkpoint named the partition when the folder was opened."""
-        return topic_partition in self._compacted
+    def first_dirty_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Returns the partition's offset in the cleaner's checkpoint when the folder was opened; None without one."""
+        return self._compacted.get(topic_partition)
 
     @property
     def unopened(self) -> frozenset[TopicPartition]:
@@ -192,6 +196,14 @@ class DataDir:
 
     def _join(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+
+def read_boot_id(fs: FileSystem, path: str) -> str | None:
+    """Returns the machine's start in which a data folder was used last; None where the folder does not tell it."""
+    try:
+        return read_file(fs, os.path.join(path, BOOT_ID)).decode().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def check_unlocked(fs: FileSystem, path: str) -> None:

@@ -83,7 +83,7 @@ class LogFactory:
             high_watermark=data_dir.high_watermarks.get(topic_partition, 0),
             log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
             clean=data_dir.is_clean,
-            may_end_early=data_dir.may_be_compacted(topic_partition),
+            first_dirty_offset=data_dir.first_dirty_offset(topic_partition),
             health=data_dir.health,
             lane=data_dir.lane,
         )

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 COPIED_BYTES = 256 << 10
 
 
-def verify(fs: FileSystem, segments: LogSegments, *, may_have_gaps: bool, dry_run: bool) -> VerifyReport:
+def verify(fs: FileSystem, segments: LogSegments, *, dry_run: bool) -> VerifyReport:
     """Checks all segments that a log has now, and begins again where it is truncated meanwhile. Raises StorageError."""
     while True:
         with segments.names_lock:  # while no truncation is at work
@@ -55,7 +55,7 @@ def verify(fs: FileSystem, segments: LogSegments, *, may_have_gaps: bool, dry_ru
         with storage_errors(segments.directory):
             report = verify_log(
                 fs, segments.topic_partition, segments.start_offset, end, now[:],
-                may_have_gaps=may_have_gaps, dry_run=dry_run,
+                gapless_from=segments.gaps.gapless_from, dry_run=dry_run,
             )  # fmt: skip
         with segments.names_lock:
             if truncations == segments.truncations:
@@ -82,7 +82,6 @@ class SegmentScrub:
         segment: LogSegment,
         *,
         recovery_point: int,
-        may_have_gaps: bool,
         pace: Pace,
     ) -> None:
         """Takes the log's segments and settings, and up to where it is synced: no more of the active one is checked."""
@@ -92,7 +91,6 @@ class SegmentScrub:
         self._config = config
         self._segment = segment
         self._recovery_point = recovery_point
-        self._may_have_gaps = may_have_gaps
         self._pace = pace
         self._truncations = segments.truncations
 
@@ -112,7 +110,7 @@ class SegmentScrub:
     def _check_active(self) -> None:
         segment = self._segment
         check = SegmentCheck(
-            self._fs, segment, MAX_LONG if self._may_have_gaps else None,
+            self._fs, segment, None, self._segments.gaps.gapless_from,
             up_to_offset=self._recovery_point, pace=self._pace,
         )  # fmt: skip
         check.run()
@@ -130,13 +128,13 @@ class SegmentScrub:
 
     def _check_closed(self, next_base: int) -> None:
         segment = self._segment
-        named = SegmentCheck(self._fs, segment, next_base, pace=self._pace)
+        named = SegmentCheck(self._fs, segment, next_base, self._segments.gaps.gapless_from, pace=self._pace)
         is_there = self._run_by_name(named)
         self.result.checked_bytes = named.checked_bytes
         if is_there and not named.damaged_offsets:
             self._check_indexes(named)
             return
-        opened = SegmentCheck(self._fs, segment, next_base, pace=self._pace)
+        opened = SegmentCheck(self._fs, segment, next_base, self._segments.gaps.gapless_from, pace=self._pace)
         try:
             opened.run()
             self._set_aside(opened)

@@ -4,13 +4,15 @@
     fetched         [120 … 129 epoch 4][133 … 140 epoch 4][141 … 150 epoch 5]
     written as two runs                                    |  epoch 5 begins at 141
 
-Nothing is encoded again. What compaction has left out at the leader is left out here too. The sequences of producers
+Nothing is encoded again. What compaction has left out at the leader is left out here too; where the leader says that it
+leaves out nothing from an offset on, a gap there is damage of the leader (InvalidRecordError), and is not taken over.
+A leader of another make, or of release 0.1, says nothing, and its gaps are accepted. The sequences of producers
 are noted, not checked. The first batch may begin below the log end offset only where the log is empty and the batch
 holds that offset: the leader's records up to there were deleted, and the batch was not (KAFKA-6975).
 
-Where files have to be changed first, and be synced, an append on the event loop is refused: the first one with a gap,
-one that begins below the log's end, one after a full disk that kept epochs in their file. A worker makes it, which has
-the log for itself.
+Where files have to be changed first, and be synced, an append on the event loop is refused: one with a gap that the
+log's file does not allow yet (`offset_gaps`), one that begins below the log's end, one after a full disk that kept
+epochs in their file. A worker makes it, which has the log for itself.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Pl
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.failures import AppendWaitsError
 from millrace_broker.storage.log.truncation import Truncation
-from millrace_broker.storage.recovery.range_files import allow_gaps
+from millrace_broker.storage.recovery.offset_gaps import ANYWHERE
 
 
 def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
@@ -47,7 +49,7 @@ def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, 
     | CRC-32C matches | CorruptRecordError |
     | a known codec | UnsupportedCodecError |
     | a transaction's marker can be read | CorruptRecordError, InvalidRecordError (`decode_marker`) |
-    | offsets increase; compaction may have left some out | InvalidRecordError |
+    | offsets increase; whether some may be left out, `append` decides | InvalidRecordError |
     | the batch's leader epoch is not newer than the one that the follower knows (KAFKA-18723) | it ends what is taken |
     | the last batch is whole: a leader may cut an answer anywhere | it is left out |
 
@@ -72,15 +74,13 @@ def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, 
 
 
 class FollowerAppend(Truncation):
-    """Appends what was fetched from the leader to a follower's log, and cuts off what the leader lacks.
+    """Appends what was fetched from the leader to a follower's log, and cuts off what the leader lacks."""
 
-    `may_have_gaps` says whether offsets may be left out.
-    """
+    __slots__ = ()
 
-    __slots__ = ("may_have_gaps",)
-    may_have_gaps: bool
-
-    def append(self, batches: Buffer, leader_epoch: int, *, may_wait: bool) -> LogAppendInfo | None:
+    def append(
+        self, batches: Buffer, leader_epoch: int, *, may_wait: bool, gapless_from: int | None
+    ) -> LogAppendInfo | None:
         """Appends fetched batches and returns their offsets, None without any (see `Log.append_as_follower`)."""
         self._segments.check_writable(by_holder=may_wait)
         view = memoryview(batches)
@@ -92,15 +92,16 @@ class FollowerAppend(Truncation):
         begins_below = first_offset < end_offset
         if begins_below:
             self._check_begins_below(end_offset, found[0][1])
-        is_first_gap = not self.may_have_gaps and _has_gaps(found, min(first_offset, end_offset))
-        if not may_wait and (begins_below or is_first_gap or self._epochs.is_behind):
+        gaps, gaps_end = self._segments.gaps, _end_of_gaps(found, min(first_offset, end_offset), gapless_from)
+        is_new_gap = gaps_end > gaps.allowed_below
+        if not may_wait and (begins_below or is_new_gap or self._epochs.is_behind):
             raise AppendWaitsError(f"{self._segments.topic_partition}: files are changed before this append")
         if begins_below:
             self.start_at(first_offset, log_start_offset=end_offset)
         self._epochs.catch_up()
-        if is_first_gap:
-            allow_gaps(self._fs, self._segments.directory)
-            self.may_have_gaps = True
+        if is_new_gap:
+            gaps.allow(ANYWHERE if gapless_from is None else max(gaps_end, gapless_from))
+        gaps.note(gaps_end)
         try:
             for epoch, run in groupby(found, key=lambda each: each[1].partition_leader_epoch):
                 self._append_run(view, list(run), epoch)
@@ -149,12 +150,22 @@ class FollowerAppend(Truncation):
             raise
 
 
-def _has_gaps(found: Batches, next_offset: int) -> bool:
+def _end_of_gaps(found: Batches, next_offset: int, gapless_from: int | None) -> int:
+    """Returns the end of the last gap between batches, the first of which is to have `next_offset`; 0 without one.
+
+    Raises InvalidRecordError for a gap at or above `gapless_from`, the offset from which on the leader has none.
+    """
+    end = 0
     for _, header in found:
         if header.base_offset != next_offset:
-            return True
+            end = header.base_offset
+            if gapless_from is not None and end > gapless_from:
+                raise InvalidRecordError(
+                    f"the leader leaves out offsets {next_offset} to {end - 1}, and neither compaction nor a repair "
+                    f"has removed any from {gapless_from} on"
+                )
         next_offset = header.next_offset
-    return False
+    return end
 
 
 def _as_they_are(view: memoryview, run: Sequence[tuple[int, BatchHeader]]) -> Placement:

@@ -37,10 +37,8 @@ from millrace.fs import Buffer, FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import HEALED_FILE_SUFFIX
-from millrace_broker.storage.log.follower_append import FollowerAppend
 from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.loading import LoadedLog
 from millrace_broker.storage.segments.damage import DamagedRange, Synced, covering
 from millrace_broker.storage.segments.damage_search import add_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
@@ -163,41 +161,37 @@ class LogHealing:
         segments: the log's segments.
         writer: makes new ones.
         producers: who has written.
-        loaded: what the log was opened with: the damage that has hidden batches, and whether offsets are left out.
-        follower: knows whether the leader's batches have left out offsets since.
+        hidden: the base offsets of segments whose damage the log has been opened with.
     """
 
-    __slots__ = ("_follower", "_fs", "_hidden", "_left_out", "_producers", "_reread_from", "_segments", "_writer")
+    __slots__ = ("_fs", "_hidden", "_producers", "_reread_from", "_segments", "_writer")
 
-    def __init__(  # noqa: PLR0917 -- the parts of a log, wired once
+    def __init__(
         self,
         fs: FileSystem,
         segments: LogSegments,
         writer: SegmentWriter,
         producers: ProducerStateManager,
-        loaded: LoadedLog,
-        follower: FollowerAppend,
+        hidden: Collection[int],
     ) -> None:
         self._fs = fs
         self._segments = segments
         self._writer = writer
         self._producers = producers
-        self._hidden = set(loaded.noted.damage)
+        self._hidden = set(hidden)
         self._reread_from: int | None = None
-        self._left_out = loaded.may_end_early
-        self._follower = follower
 
     @property
-    def may_leave_out(self) -> bool:
-        """Whether batches may be left out, as by compaction here or at a leader."""
-        return self._left_out or self._follower.may_have_gaps or self._writer.config.is_compacted
+    def gapless_from(self) -> int:
+        """The offset from which on the log leaves out none: neither compaction nor a leader's has removed any."""
+        return self._segments.gaps.gapless_from
 
     def removed_up_to(self) -> int:
         """Returns the offset up to which batches or records were removed, as by compaction; 0 where none was.
 
         All headers are read. Raises StorageError.
         """
-        if not self.may_leave_out:
+        if not self.gapless_from:
             return 0
         removed_to, expected = 0, self._segments.start_offset
         for segment in self._segments.now:

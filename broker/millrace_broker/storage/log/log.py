@@ -50,7 +50,7 @@ from millrace_broker.storage.log.log_reader import LogReader, LogSlice
 from millrace_broker.storage.log.log_segments import LogSegments, Rolling, SegmentWriter
 from millrace_broker.storage.log.truncation import apply_retention
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.recovery.loading import LoadedLog, Promises, load_log
+from millrace_broker.storage.recovery.loading import Promises, load_log
 from millrace_broker.storage.recovery.range_files import note
 from millrace_broker.storage.recovery.verification import Pace
 from millrace_broker.storage.reports import RetentionReport, VerifyReport
@@ -81,14 +81,14 @@ class Log:
         log_start_offset: int = 0,
         high_watermark: int = 0,
         clean: bool = False,
-        may_end_early: bool = False,
+        first_dirty_offset: int | None = None,
         health: DirHealth | None = None,
         lane: SyncLane | None = None,
     ) -> None:
         """Opens the log in an existing folder, recovering it unless the shutdown was clean; raises StorageError.
 
-        The offsets are those of the data folder's checkpoints. `may_end_early` says that a segment may end before the
-        next one begins, as compaction was at work. Without a lane the log syncs by itself, at once, what has to be
+        The offsets are those of the data folder's checkpoints. With a first dirty offset compaction was at work, and a
+        segment may end before the next one begins. Without a lane the log syncs by itself, at once, what has to be
         synced.
         """
         self.topic_partition = topic_partition
@@ -98,26 +98,29 @@ class Log:
         self._clock = clock
         promises = Promises(
             recovery_point=recovery_point, high_watermark=high_watermark, log_start_offset=log_start_offset,
-            was_clean=clean, may_end_early=may_end_early,
+            was_clean=clean, may_end_early=first_dirty_offset is not None,
         )  # fmt: skip
         with storage_errors(directory):
             loaded = load_log(fs, directory, config, promises)
         self._segments = segments = LogSegments(
             fs, clock, directory, topic_partition, loaded.segments,
             start_offset=loaded.log_start_offset, end_offset=loaded.next_offset, health=health or DirHealth(directory),
+            gaps=loaded.offset_gaps(fs, directory, first_dirty_offset),
         )  # fmt: skip
         # After a clean shutdown names are synced too, but for those of files that had to be rebuilt.
         segments.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
         self.producers = ProducerStateManager(fs, directory)
         try:
-            self._wire(loaded, lane or SyncLane(), segments.end_offset if clean else recovery_point)
+            self._wire(lane or SyncLane(), segments.end_offset if clean else recovery_point)
         except BaseException:
             self._release_files()
             raise
+        self.healing = LogHealing(fs, segments, self._writer, self.producers, loaded.noted.damage)
         self._noted = loaded.noted
         self.recovery = loaded.report(topic_partition, segments.start_offset)
+        segments.gaps.learn(config, segments.end_offset)
 
-    def _wire(self, loaded: LoadedLog, lane: SyncLane, recovery_point: int) -> None:
+    def _wire(self, lane: SyncLane, recovery_point: int) -> None:
         """Reads leader epochs and producers' state, and makes the parts of the log. Raises StorageError."""
         fs, clock, segments, config = self._fs, self._clock, self._segments, self.config
         recovery_point = min(recovery_point, segments.end_offset)
@@ -139,9 +142,7 @@ class Log:
         self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
         self._leader = LeaderAppend(clock, segments, self._writer, self.producers, self._flushing, config)
         self._follower = FollowerAppend(fs, segments, self._writer, self.producers, self.leader_epochs, self._flushing)
-        self._follower.may_have_gaps = loaded.may_have_gaps
         self._reader = LogReader(fs, segments)
-        self.healing = LogHealing(fs, segments, self._writer, self.producers, loaded, self._follower)
 
     @property
     def log_start_offset(self) -> int:
@@ -240,9 +241,15 @@ class Log:
         Raises StorageError where there is no lane, and a sync that `flush.messages` now demands fails.
         """
         self.config = config
+        self._segments.gaps.learn(config, self.log_end_offset)
         self._writer.reconfigure(config)
         self._leader.reconfigure(config)
         self._flushing.reconfigure(config.flush_messages)
+
+    @property
+    def gapless_from(self) -> int:
+        """The offset from which on the log leaves out none: a gap there is damage (`offset_gaps`)."""
+        return self._segments.gaps.told
 
     def commit_synced(self, *, commits_synced: bool) -> None:
         """Sets whether records must be synced to be committed, as no other replica has them. Raises StorageError."""
@@ -272,15 +279,18 @@ class Log:
         """
         return self._leader.append_all(appends, leader_epoch)
 
-    def append_as_follower(self, batches: Buffer, *, leader_epoch: int, may_wait: bool = True) -> LogAppendInfo | None:
+    def append_as_follower(
+        self, batches: Buffer, *, leader_epoch: int, may_wait: bool = True, gapless_from: int | None = None
+    ) -> LogAppendInfo | None:
         """Appends batches as they were fetched from the leader, whose epoch is `leader_epoch`; returns their place.
 
-        None where there is no whole batch, or the first one is of a newer epoch. Raises RecordError for bytes that
-        break a rule (`validate_fetched`) and for a first batch below the log's end; the log is then unchanged.
+        The leader's log leaves out no offset from `gapless_from` on, if it has said so. None where there is no whole
+        batch, or the first one is of a newer epoch. Raises RecordError for bytes that break a rule
+        (`validate_fetched`), a gap where there may be none, and a first batch below the log's end; nothing is changed.
         Raises StorageError where the disk fails: the log then holds the batches below its log end offset.
         Raises AppendWaitsError, with nothing changed, for an append that has to wait for the disk first and may not.
         """
-        return self._follower.append(batches, leader_epoch, may_wait=may_wait)
+        return self._follower.append(batches, leader_epoch, may_wait=may_wait, gapless_from=gapless_from)
 
     # Truncating. The checkpoints are lowered first: `LogManager.truncate_to` does both.
 
@@ -400,14 +410,12 @@ class Log:
         return report
 
     def remove_deleted(self) -> int:
-        """Removes files whose `file.delete.delay.ms` is over; returns how many. Raises StorageError.
-
-        It first renames the files of segments deleted since the last call.
-        """
+        """Renames the files of deleted segments, and removes those due; returns how many. Raises StorageError."""
         return self._segments.remove_deleted()
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
         """Puts a compacted segment in place of `old`; returns false if the log has changed (`LogSegments.replace`)."""
+        self._segments.gaps.begin(old[-1].next_offset)
         return self._segments.replace(old, new, truncations, self.config.file_delete_delay_ms)
 
     def release_replaced(self) -> None:
@@ -415,21 +423,14 @@ class Log:
         self._segments.release_replaced()
 
     def verify(self, *, dry_run: bool = False) -> VerifyReport:
-        """Reads every batch that is in the log now and checks bytes, offsets and indexes; raises StorageError.
-
-        A dry run reads none, and says how much there is to read.
-        """
-        return verify(self._fs, self._segments, may_have_gaps=self._follower.may_have_gaps, dry_run=dry_run)
+        """Checks all bytes, offsets and indexes; a dry run says how much there is to read. Raises StorageError."""
+        return verify(self._fs, self._segments, dry_run=dry_run)
 
     def scrub(self, segment: LogSegment, pace: Pace) -> Scrubbed:
-        """Checks one segment, the active one up to the recovery point, and mends what can be mended here (`checks`).
-
-        Raises StorageError, and what `pace` raises.
-        """
+        """Checks one segment, and mends what can be mended here. Raises StorageError, and what `pace` raises."""
         scrub = SegmentScrub(
-            self._fs, self._segments, self.config, segment,
-            recovery_point=self.recovery_point, may_have_gaps=self._follower.may_have_gaps, pace=pace,
-        )  # fmt: skip
+            self._fs, self._segments, self.config, segment, recovery_point=self.recovery_point, pace=pace
+        )
         with storage_errors(segment.path):
             return scrub.run()
 
@@ -438,9 +439,9 @@ class Log:
         """The damaged ranges that reads pass over, each with the path of its segment."""
         return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
 
-    def set_damage_aside(self, offset: int) -> None:
-        """Lets reads pass over the first damaged batch from an offset on. Raises CorruptRecordError, StorageError."""
-        self._reader.set_damage_aside(offset)
+    def set_damage_aside(self, offset: int) -> bool:
+        """Sets aside the first damage in a segment from an offset on; false without one. Raises StorageError."""
+        return self._reader.set_damage_aside(offset)
 
     def name_damage(self) -> None:
         """Writes damaged ranges and checksums of indexes to their files, if they have changed. Raises StorageError."""
@@ -453,6 +454,7 @@ class Log:
         """Takes producers' state, high watermark and log start from `other`, whose moved copy this log is."""
         self.producers.take_over(other.producers)
         self._segments.high_watermark = other._segments.high_watermark
+        self._segments.gaps.take_over(other._segments.gaps)
         self.raise_log_start_offset(other.log_start_offset)
         self.leader_epochs.is_written_first = other.leader_epochs.is_written_first
         self.commit_synced(commits_synced=other._flushing.commits_synced)

@@ -1,7 +1,8 @@
 """Finding and reading what a log holds: batches by offset, records by time, aborted transactions.
 
 Each method takes one snapshot of the segments, so what appends, retention and compaction do meanwhile is not seen.
-Damage that a read meets is set aside (`damage_search`); a read of what is damaged raises DamagedRangeError. Belongs to
+Damage that a read meets is set aside (`damage_search`); a read of what is damaged raises DamagedRangeError, and one
+that begins before it ends there: what is read of closed segments is checked first (`checked_bytes`). Belongs to
 the log's own thread, but for `aborted_transactions`, which compaction's thread calls too.
 
 The header of a batch has the largest timestamp of its records, so a look-up by time decompresses no batch without a
@@ -21,9 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from weakref import WeakKeyDictionary, ref
 
 from millrace.config import MAX_LONG
-from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError, StorageError
+from millrace.errors import OffsetOutOfRangeError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.records.bodies import TimedOffset, record_times
@@ -31,7 +33,9 @@ from millrace.turns import each
 from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.segments.damage_search import past_damage, set_aside_from
+from millrace_broker.storage.segments.checked_bytes import CheckedBytes, checked
+from millrace_broker.storage.segments.damage import DamagedRangeError, covering, is_repaired
+from millrace_broker.storage.segments.damage_search import past_damage, set_aside_end, set_aside_from
 from millrace_broker.storage.segments.indexes import AbortedTransaction, find_aborted
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
@@ -92,11 +96,13 @@ FoundBatches = tuple[LogSegment, Located]
 class LogReader:
     """Reads the batches of one log, and searches them by timestamp."""
 
-    __slots__ = ("_fs", "_segments")
+    __slots__ = ("_checked", "_fs", "_opened", "_opened_bytes", "_segments")
 
     def __init__(self, fs: FileSystem, segments: LogSegments) -> None:
         self._fs = fs
         self._segments = segments
+        self._checked: WeakKeyDictionary[LogSegment, CheckedBytes] = WeakKeyDictionary()
+        self._opened, self._opened_bytes = ref(segments.now.active), segments.now.active.size_bytes
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool) -> bytes:
         """Returns the bytes of whole batches from the one with `offset` on, at most `max_bytes` (see `Log.read`)."""
@@ -131,23 +137,62 @@ class LogReader:
                 if segment.base_offset >= end_offset:
                     break
                 try:
-                    located = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+                    located = self._locate(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 except RecordError:
-                    locate = partial(segment.locate, offset, max_bytes, end_offset, at_least_one=at_least_one)
-                    located = past_damage(self._fs, segment, offset, locate)
+                    locate = partial(self._locate, segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
+                    located = past_damage(self._fs, segment, offset, self._gapless_from, locate)
                 if located is not None:
                     return (segment, located) if located.size_bytes else None
+                self._check_end(segments, index, offset)
         except OSError as error:
             raise storage_error(self._segments.directory, error) from error
         return None
 
-    def set_damage_aside(self, offset: int) -> None:
-        """Lets reads pass over the first damaged batch from an offset on; raises CorruptRecordError without one."""
+    def _locate(
+        self, segment: LogSegment, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+    ) -> Located | None:
+        """Does what `LogSegment.locate` does, but for damage, before which it ends (`checked_bytes`)."""
+        found = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
+        if found is None or not found.size_bytes or self._was_appended(segment, found.position):
+            return found
+        known = self._checked.get(segment)
+        if known is None:
+            known = self._checked[segment] = CheckedBytes()
+        return checked(self._fs, segment, known, offset, found, self._gapless_from)
+
+    def _was_appended(self, segment: LogSegment, position: int) -> bool:
+        """Returns whether this process has appended what is at a position of the active segment, and so checked it."""
+        if segment is not self._segments.now.active:
+            return False
+        return segment is not self._opened() or position >= self._opened_bytes
+
+    def _check_end(self, segments: SegmentSequence, index: int, offset: int) -> None:
+        """Raises DamagedRangeError where a closed segment lacks batches from an offset up to the next segment."""
+        segment, following = segments[index], segments[index + 1 : index + 2]
+        if not following or not offset < following[0].base_offset:
+            return
+        next_base = following[0].base_offset
+        if next_base <= self._gapless_from or is_repaired(segment.repaired, offset, next_base):
+            return
+        if not set_aside_from(self._fs, segment, offset, self._gapless_from):
+            set_aside_end(segment, offset)
+        raise DamagedRangeError(segment.path, covering(segment.damage, offset) or segment.damage[-1])
+
+    @property
+    def _gapless_from(self) -> int:
+        return self._segments.gaps.gapless_from
+
+    def set_damage_aside(self, offset: int) -> bool:
+        """Sets aside the first damage from an offset on in its segment, on any thread (see `Log.set_damage_aside`)."""
         segments = self._segments.now
         segment = segments[segments.floor_index(offset)]
-        with storage_errors(segment.path):
-            if not set_aside_from(self._fs, segment, offset):
-                raise CorruptRecordError(f"{segment.path}: no damaged batch behind offset {offset}")
+        if not segment.retain():
+            return False
+        try:
+            with storage_errors(segment.path):
+                return set_aside_from(self._fs, segment, offset, self._gapless_from)
+        finally:
+            segment.release()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Returns (timestamp, offset) of the first record not older than `timestamp_ms`; None if there is none."""
@@ -199,14 +244,14 @@ class LogReader:
         for segment in segments:
             if segment.max_timestamp >= timestamp_ms:
                 search = partial(find_timestamp, segment, timestamp_ms, start_offset)
-                record = past_damage(self._fs, segment, segment.base_offset, search)
+                record = past_damage(self._fs, segment, segment.base_offset, self._gapless_from, search)
                 if record is not None:  # a producer may have given a timestamp beyond 64 bits
                     return min(record.timestamp_ms, MAX_LONG), record.offset
         return None
 
     def _max_timestamp_from(self, segment: LogSegment, start_offset: int) -> int:
         search = partial(max_timestamp_from, segment, start_offset)
-        return past_damage(self._fs, segment, start_offset, search)
+        return past_damage(self._fs, segment, start_offset, self._gapless_from, search)
 
 
 def _read(found: FoundBatches) -> bytes:

@@ -58,6 +58,7 @@ from millrace_broker.storage.failures import (
 from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
+from millrace_broker.storage.recovery.offset_gaps import OffsetGaps
 from millrace_broker.storage.segments.damage import DamagedRange
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
@@ -127,12 +128,13 @@ class LogSegments:
 
     `names_changed` says whether the folder has file names that were not synced. `truncations` counts how often the end
     was cut off, by which a reader of files on another thread notices it. `high_watermark` is None where it is the log's
-    end, as no follower is waited for. `is_held` says that a worker truncates or moves the log (`Replica.hold`).
+    end, as no follower is waited for. `gaps` says where offsets may be left out. `is_held` says that a worker truncates
+    or moves the log (`Replica.hold`).
     """
 
     __slots__ = (
         "_clock", "_deleted", "_dropped", "_dropped_lock", "_fs", "_now_lock", "_released", "_replaced", "directory",
-        "end_offset", "health", "high_watermark", "is_closed", "is_held", "names_changed", "names_lock", "now",
+        "end_offset", "gaps", "health", "high_watermark", "is_closed", "is_held", "names_changed", "names_lock", "now",
         "start_offset", "topic_partition", "truncations",
     )  # fmt: skip
 
@@ -147,8 +149,10 @@ class LogSegments:
         start_offset: int,
         end_offset: int,
         health: DirHealth,
+        gaps: OffsetGaps,
     ) -> None:
         self.directory = directory
+        self.gaps = gaps
         self.topic_partition = topic_partition
         self.now = SegmentSequence(segments)
         self.start_offset = max(start_offset, self.now[0].base_offset)

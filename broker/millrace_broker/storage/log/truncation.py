@@ -71,6 +71,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
     with ExitStack() as undo:
         undo.callback(cut.release)
         cut.damage = tuple(one for one in segment.damage if one.end_offset <= end_offset)
+        cut.repaired = segment.repaired
         cut.offset_index.cut(position)
         cut.time_index.cut(end_offset - cut.base_offset)
         if not has_indexes or not cut.load_active():
@@ -166,6 +167,7 @@ class Truncation:
         segments.rename_dropped()  # or else one of these names may be given again
         segments.truncations += 1
         segments.end_offset = end_offset
+        segments.gaps.cut(end_offset)
         if segments.high_watermark is not None:
             segments.high_watermark = min(segments.high_watermark, end_offset)
         self._flushing.recovery_point = min(self._flushing.recovery_point, end_offset)
@@ -198,7 +200,8 @@ class Truncation:
     def _end_below(self, segment: LogSegment, offset: int) -> tuple[int, int]:
         try:
             with storage_errors(segment.path):
-                return past_damage(self._fs, segment, offset, lambda: segment.end_below(offset))
+                gapless_from = self._segments.gaps.gapless_from
+                return past_damage(self._fs, segment, offset, gapless_from, lambda: segment.end_below(offset))
         except RecordError as error:
             raise StorageError(f"{segment.path}: {error}") from error
 

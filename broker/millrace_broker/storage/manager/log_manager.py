@@ -66,13 +66,19 @@ class LogManager:
         defaults: Mapping[str, str],
         cluster_id: str,
         broker_id: int,
+        *,
+        boot_id: str | None = None,
     ) -> None:
-        """Takes the broker's properties as `defaults`, of which logs use some. Raises InvalidConfigError."""
+        """Takes the broker's properties as `defaults`, of which logs use some, and the id of the machine's last start.
+
+        Raises InvalidConfigError.
+        """
         self._fs = fs
         self._clock = clock
         self._configs = LogConfigs(defaults)
         self._cluster_id = cluster_id
         self._broker_id = broker_id
+        self._boot_id = boot_id
         threads = RECOVERY_THREADS.parse(defaults.get(RECOVERY_THREADS.name, str(RECOVERY_THREADS.default)))
         self._recovery_threads = int(threads)
         self.dirs = DataDirs(fs, data_dirs)
@@ -98,6 +104,7 @@ class LogManager:
             self._factory.open,
             cluster_id=self._cluster_id,
             broker_id=self._broker_id,
+            boot_id=self._boot_id,
             threads_per_dir=self._recovery_threads,
         )
         try:

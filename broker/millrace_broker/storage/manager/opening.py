@@ -49,6 +49,7 @@ def open_data_dirs(
     *,
     cluster_id: str,
     broker_id: int,
+    boot_id: str | None,
     threads_per_dir: int,
 ) -> list[OpenedDir]:
     """Opens every folder, ends moves between them that were interrupted, and opens every log in them.
@@ -63,7 +64,7 @@ def open_data_dirs(
             for claim in claims:
                 claim.result()
             for data_dir in data_dirs:
-                _begin(data_dir)
+                _begin(data_dir, boot_id)
             settle_moves(fs, data_dirs)
             openings = [pool.submit(_open_dir, each, open_log, threads_per_dir) for each in data_dirs]
             opened = _results(openings, abandon_dir)
@@ -84,10 +85,10 @@ def _claim(data_dir: DataDir, *, cluster_id: str, broker_id: int) -> None:
         data_dir.take_offline(str(error))
 
 
-def _begin(data_dir: DataDir) -> None:
+def _begin(data_dir: DataDir, boot_id: str | None) -> None:
     try:
         if data_dir.is_online:
-            data_dir.begin()
+            data_dir.begin(boot_id)
     except StorageError as error:
         data_dir.take_offline(str(error))
 

@@ -20,7 +20,7 @@ Offsets are left out inside a segment by compaction, or by damage (the CRC does 
 | after a clean shutdown, or ends at or below the recovery point | yes: its bytes were synced |
 | closed, above the recovery point | if all that is not set aside is valid and it ends where the next one begins |
 | the newest | below the recovery point |
-| any, in a log that has followed one with gaps (`range_files`) | yes |
+| any, in a log that has followed one with gaps (`offset_gaps`) | below the offset that the file names |
 | any, within a range that was repaired (`range_files`) | yes |
 
 Compaction works below the recovery point, which may be above the one that was checkpointed; the second row allows for
@@ -55,6 +55,7 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
+from millrace_broker.storage.recovery.offset_gaps import OffsetGaps, known_at_start, read_allowed
 from millrace_broker.storage.recovery.range_files import (
     Checksums,
     Damage,
@@ -118,13 +119,21 @@ class LoadedLog:
     log_start_offset: int = 0
     next_offset: int = 0
     was_clean: bool = False
-    may_have_gaps: bool = False
-    may_end_early: bool = False
+    gaps_allowed_below: int = 0
     repaired: tuple[RepairedRange, ...] = ()
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
     noted: Noted = field(default_factory=lambda: Noted({}, None))
+
+    def offset_gaps(self, fs: FileSystem, directory: str, first_dirty_offset: int | None) -> OffsetGaps:
+        """Returns where the log may leave out offsets; the offset is that of the cleaner's checkpoint."""
+        known = known_at_start(
+            self.gaps_allowed_below, end_offset=self.next_offset, first_dirty_offset=first_dirty_offset
+        )
+        gaps = OffsetGaps(fs, directory, allowed_below=self.gaps_allowed_below, gapless_from=known)
+        gaps.repaired_end = max((one.end_offset for one in self.repaired), default=0)
+        return gaps
 
     def report(self, topic_partition: TopicPartition, log_start_offset: int) -> LogRecovery:
         """Returns how the log was opened, for the broker's `RecoveryReport`."""
@@ -178,9 +187,9 @@ class _Loading:
     def load(self) -> None:
         fs, directory, loaded = self._fs, self._directory, self._loaded
         names = finish_swaps(fs, directory)  # few have more than segments, and what is not there is not asked for
-        loaded.may_have_gaps = OFFSET_GAPS in names
-        self._may_end_early |= loaded.may_have_gaps
-        loaded.may_end_early = self._may_end_early
+        if OFFSET_GAPS in names:
+            loaded.gaps_allowed_below = read_allowed(fs, directory)
+            self._may_end_early = True
         if REPAIRED_RANGES in names:
             loaded.repaired = read_repaired(fs, directory)
         if DAMAGED_RANGES in names:
@@ -282,7 +291,7 @@ class _Loading:
         loaded.recovered_segments += 1
         if next_base is not None and self._is_whole(segment, next_base):
             return
-        gaps_up_to_offset = MAX_LONG if loaded.may_have_gaps else promises.last_end
+        gaps_up_to_offset = max(loaded.gaps_allowed_below, promises.last_end)
         cut_bytes, reason = segment.recover(
             truncate=True, gaps_up_to_offset=gaps_up_to_offset, synced=promises.synced_at_end
         )

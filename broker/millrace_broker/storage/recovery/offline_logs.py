@@ -58,9 +58,9 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
+from millrace_broker.storage.recovery.offset_gaps import read_allowed
 from millrace_broker.storage.recovery.range_files import Damage as NamedDamage
 from millrace_broker.storage.recovery.range_files import (
-    may_have_gaps,
     read_damage,
     read_repaired,
     write_damage,
@@ -292,7 +292,7 @@ def segment_contexts(fs: FileSystem, folder: str) -> dict[str, SegmentContext]:
     """
     with storage_errors(folder):
         logs, named, repaired = logs_in(fs, folder), named_damage(fs, folder), read_repaired(fs, folder)
-        may_end_early = may_have_gaps(fs, folder) or _offset_in(fs, folder, CLEANER_OFFSET_CHECKPOINT) is not None
+        may_end_early = read_allowed(fs, folder) > 0 or _offset_in(fs, folder, CLEANER_OFFSET_CHECKPOINT) is not None
     found: dict[str, SegmentContext] = {}
     for path, following in zip_longest(logs, logs[1:]):
         base = base_offset_of(path)

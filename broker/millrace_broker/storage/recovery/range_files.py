@@ -34,10 +34,7 @@ An index that is another one, or is missing, is made again when the log is opene
 closed after the file was written, before a crash. Without the file, as in a folder of Apache Kafka, indexes are
 trusted; so they are if it is damaged, as that is the damage.
 
-`offset-gaps` says that a log may leave out offsets anywhere. A log that is written by its leader has no gaps above the
-recovery point, and recovery takes one there for damage: the CRC of a batch does not cover its base offset. A follower's
-log gets the gaps that compaction has made in its leader's. So before the first of them is written the follower makes
-this file, and from then on recovery accepts offsets that are left out, as Apache Kafka does in every log. It stays.
+Where a log may leave out offsets otherwise, the file `offset-gaps` says (`offset_gaps`).
 """
 
 from __future__ import annotations
@@ -50,8 +47,7 @@ from typing import NamedTuple
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace.records.checksum import crc32c
-from millrace_broker.storage.failures import storage_errors
-from millrace_broker.storage.filenames import DAMAGED_RANGES, OFFSET_GAPS, REPAIRED_RANGES, TXNINDEX_CHECKSUMS
+from millrace_broker.storage.filenames import DAMAGED_RANGES, REPAIRED_RANGES, TXNINDEX_CHECKSUMS
 from millrace_broker.storage.segments.damage import DamagedRange, RepairedRange, below, joined
 from millrace_broker.storage.segments.indexes import FileChecksum
 from millrace_broker.storage.segments.segment import LogSegment
@@ -182,15 +178,3 @@ def cut_repaired(fs: FileSystem, directory: str, end_offset: int) -> None:
     repaired = read_repaired(fs, directory)
     if repaired:
         write_repaired(fs, directory, below(repaired, end_offset))
-
-
-def may_have_gaps(fs: FileSystem, directory: str) -> bool:
-    """Returns whether a log's folder has the file `offset-gaps`: offsets may be left out anywhere. Raises OSError."""
-    return fs.exists(os.path.join(directory, OFFSET_GAPS))
-
-
-def allow_gaps(fs: FileSystem, directory: str) -> None:
-    """Makes the file `offset-gaps` in a log's folder, synced. Raises StorageError."""
-    path = os.path.join(directory, OFFSET_GAPS)
-    with storage_errors(path):
-        write_file_durably(fs, path, f"{VERSION}\n".encode())

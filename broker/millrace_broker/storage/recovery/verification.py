@@ -3,8 +3,7 @@
 Lengths, CRC and offsets of each batch are checked, and each index entry must fit one of them (`index_check`). A
 finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
 the batch, after bytes that are no batch with the next one that is valid. What is set aside already is a finding too,
-with its offsets. A closed segment may leave out offsets, as compaction does, as long as offsets never go back. The
-active one may do so too where the log has followed one with gaps, or was repaired.
+with its offsets. Offsets may be left out below the one from which on the log leaves out none, and in repaired ranges.
 
 Damage that nobody has met yet is set aside: reads of it are refused, health and the next checkpoint name it.
 """
@@ -43,11 +42,12 @@ class SegmentCheck:
         fs: FileSystem,
         segment: LogSegment,
         next_base: int | None,
+        gapless_from: int,
         *,
         up_to_offset: int | None = None,
         pace: Pace = _at_once,
     ) -> None:
-        """Takes the next segment's base offset, up to which offsets may be left out; None where none may.
+        """Takes the next segment's base offset, None without one; from `gapless_from` on the log leaves out no offset.
 
         With `up_to_offset`, where a batch ends, those above it are not checked, nor are the indexes. `pace` gets the
         size of each batch that was checked, and may wait, or raise an error that ends the check.
@@ -59,7 +59,8 @@ class SegmentCheck:
         self._log_findings: list[LogFinding] = []
         self._segment = segment
         self._fs = fs
-        self._end_offset = next_base
+        self._end_offset = MAX_LONG if next_base is None else next_base
+        self._gapless_from = gapless_from
         self._is_whole = up_to_offset is None
         self._up_to_offset = MAX_LONG if up_to_offset is None else up_to_offset
         self._pace = pace
@@ -103,7 +104,7 @@ class SegmentCheck:
         """Adds the damage that `run` found to the segment's damaged ranges, which reads pass over. Raises OSError."""
         for offset in self.damaged_offsets:
             if covering(self._segment.damage, offset) is None:
-                set_aside_from(self._fs, self._segment, offset)
+                set_aside_from(self._fs, self._segment, offset, self._gapless_from)
 
     def _walk(self, fd: int, start: int, end: int, next_offset: int) -> None:
         """Checks the batches between two positions, the first to be at `next_offset`; goes on behind damage."""
@@ -140,7 +141,8 @@ class SegmentCheck:
         """Adds a finding for a batch with another offset than expected, unless offsets may be left out there."""
         reason = f"offset {header.base_offset} where {expected} is expected"
         gap = LogFinding(file=self._segment.path, position=position, reason=reason)
-        if self._end_offset is not None and expected < header.base_offset and header.next_offset <= self._end_offset:
+        is_left_out = expected < header.base_offset <= self._gapless_from
+        if is_left_out and header.next_offset <= self._end_offset:
             self._gaps = [(gap, expected)]
         else:
             for finding, offset in (*self._gaps, (gap, expected)):
@@ -164,20 +166,20 @@ def verify_log(
     log_end_offset: int,
     segments: Sequence[LogSegment],
     *,
-    may_have_gaps: bool = False,
+    gapless_from: int = 0,
     dry_run: bool = False,
 ) -> VerifyReport:
     """Checks all batches and index entries of the segments, but for those deleted meanwhile; returns a report.
 
-    A dry run reads none of them. Raises OSError.
+    From `gapless_from` on the log leaves out no offset. A dry run reads none. Raises OSError.
     """
     checks: list[SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):
         if not segment.retain():
             continue
         try:
-            end_of_active = MAX_LONG if may_have_gaps else None
-            check = SegmentCheck(fs, segment, end_of_active if following is None else following.base_offset)
+            next_base = None if following is None else following.base_offset
+            check = SegmentCheck(fs, segment, next_base, gapless_from)
             if not dry_run:
                 check.run()
                 check.set_aside()

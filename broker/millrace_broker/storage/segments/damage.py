@@ -271,11 +271,20 @@ def below(repaired: Iterable[RepairedRange], offset: int) -> tuple[RepairedRange
     return joined(RepairedRange(one.start_offset, min(one.end_offset, offset)) for one in repaired)
 
 
+class MissingBatchesError(CorruptRecordError):
+    """Says that a valid batch, at `end_offset`, begins where an earlier one is expected, and none may be left out."""
+
+    def __init__(self, expected: int, end_offset: int) -> None:
+        super().__init__(f"offset {end_offset} where {expected} is expected")
+        self.end_offset = end_offset
+
+
 class WalkedFrom(NamedTuple):
     """The part of a segment's file that `valid_batches` reads, from `position` to `end`, and what it expects there.
 
-    The first batch is to have `next_offset`. Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges.
-    `led` gets the first two headers of each run of batches with one leader epoch.
+    The first batch is to have `next_offset`. Offsets may be left out in front of batches that end at or below
+    `gaps_up_to_offset` and begin at or below `gapless_from`, and in repaired ranges. `led` gets the first two headers
+    of each run of batches with one leader epoch.
     """
 
     position: int
@@ -285,6 +294,7 @@ class WalkedFrom(NamedTuple):
     gaps_up_to_offset: int
     led: Headers
     repaired: tuple[RepairedRange, ...] = ()
+    gapless_from: int = MAX_LONG
 
 
 def valid_batches(fs: FileSystem, fd: int, walk: WalkedFrom) -> Iterator[Placed]:
@@ -312,14 +322,15 @@ def _check(fs: FileSystem, fd: int, walk: WalkedFrom, header: BatchHeader, *, cr
     if not crc_holds:
         raise CorruptRecordError(f"the CRC-32C of the batch at offset {header.base_offset} does not match")
     codec_of(header.codec_id)
-    expected = walk.next_offset
-    may_leave_out = header.next_offset <= walk.gaps_up_to_offset or is_repaired(
-        walk.repaired, expected, header.base_offset
-    )
-    is_after_gap = expected < header.base_offset and may_leave_out
-    is_placed = header.base_offset == expected or (is_after_gap and not _is_contradicted(fs, fd, walk, header))
+    expected, base_offset = walk.next_offset, header.base_offset
+    is_given_up = is_repaired(walk.repaired, expected, base_offset)
+    may_leave_out = header.next_offset <= walk.gaps_up_to_offset or is_given_up
+    is_after_gap = expected < base_offset and may_leave_out and not _is_contradicted(fs, fd, walk, header)
+    is_placed = base_offset == expected or is_after_gap
     if not is_placed or header.last_offset - walk.segment_base > MAX_RELATIVE_OFFSET:
-        raise CorruptRecordError(f"offset {header.base_offset} where {expected} is expected")
+        raise CorruptRecordError(f"offset {base_offset} where {expected} is expected")
+    if is_after_gap and base_offset > walk.gapless_from and not is_given_up:
+        raise MissingBatchesError(expected, base_offset)
 
 
 def _is_contradicted(fs: FileSystem, fd: int, walk: WalkedFrom, header: BatchHeader) -> bool:

@@ -7,6 +7,9 @@ it is short: there is an entry for each `index.interval.bytes`. Where no batch i
 segment is read without it. The next start that walks the segment makes it again. A read does not compare CRCs, so it
 doesn't meet damage inside a batch: the reader does.
 
+A gap between two valid batches is damage, too, from the offset on from which the log leaves out none: a hole, that is a
+damaged range of no bytes.
+
 Batches may be out of place: blocks of a file that have changed places, or were written twice.
 
     bytes      [ 0 … 9 ][ 30 … 39 ][ 20 … 29 ][ 10 … 19 ][ 40 …
@@ -28,6 +31,7 @@ from millrace_broker.storage.batches.salvage import SearchBounds, ValidBatch, ba
 from millrace_broker.storage.segments.damage import (
     DamagedRange,
     DamagedRangeError,
+    MissingBatchesError,
     Synced,
     WalkedFrom,
     damaged_from,
@@ -93,7 +97,9 @@ def _gaps(segment: LogSegment) -> Iterator[DamagedRange]:
         yield gap
 
 
-def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable[[], Outcome]) -> Outcome:
+def past_damage(
+    fs: FileSystem, segment: LogSegment, offset: int, gapless_from: int, work: Callable[[], Outcome]
+) -> Outcome:
     """Returns the result of `work`, a read of a segment from `offset` on, repeated after each damage that it meets.
 
     That damage becomes a damaged range, which reads pass over. Raises RecordError where no batch is damaged,
@@ -108,7 +114,7 @@ def past_damage(fs: FileSystem, segment: LogSegment, offset: int, work: Callable
             segment.damage = tuple(one for one in segment.damage if one != error.damaged)
             logger.warning("%s: offset %d can be read again", segment.path, error.damaged.start_offset)
         except RecordError:
-            if set_aside_from(fs, segment, offset):
+            if set_aside_from(fs, segment, offset, gapless_from):
                 continue
             if not segment.trusts_index:
                 raise
@@ -124,25 +130,48 @@ def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offse
     end, end_offset = min([*later, (segment.size_bytes, segment.next_offset)])
     bounds = segment_bounds(end, segment.base_offset, expected_offset)
     found = damaged_from(fs, segment.fd, position, bounds, Synced(end_offset=end_offset, is_end=True), reason)
-    segment.add_damage(found)
-    for one in (found, *add_holes(fs, segment)):
+    _add(segment, found)
+    for one in add_holes(fs, segment):
         logger.error("%s: %s", segment.path, one)
 
 
-def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int) -> bool:
-    """Finds the first damage from the batch of an offset on, and adds it to the segment; returns false without any."""
+def _add(segment: LogSegment, found: DamagedRange) -> None:
+    segment.add_damage(found)
+    logger.error("%s: %s", segment.path, found)
+
+
+def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int, gapless_from: int) -> bool:
+    """Finds the first damage from the batch of an offset on, and adds it to the segment; returns false without any.
+
+    A gap is damage where the log leaves out no offset, which is from `gapless_from` on, and where no repair made it.
+    """
     position, expected = _trusted_before(fs, segment, offset)
     for start, end in intact_bytes(segment.damage, position, segment.size_bytes):
         passed = (one.end_offset for one in segment.damage if one.end_position <= start)
         position, expected = start, max((expected, *passed))
         try:
-            walk = WalkedFrom(start, end, segment.base_offset, expected, segment.next_offset, [])
+            walk = walk_of(segment, start, end, expected, gapless_from)
             for at, header in valid_batches(fs, segment.fd, walk):
                 position, expected = at + header.size_bytes, header.next_offset
+        except MissingBatchesError as error:
+            _add(segment, DamagedRange(expected, error.end_offset, position, position, str(error)))
+            return True
         except RecordError as error:
             set_aside(fs, segment, position, expected, str(error))
             return True
     return False
+
+
+def set_aside_end(segment: LogSegment, offset: int) -> None:
+    """Adds to a closed segment the hole from an offset up to the segment behind it, which begins too late."""
+    end, reason = segment.size_bytes, "the segment ends too early"
+    _add(segment, DamagedRange(offset, segment.next_offset, end, end, reason))
+
+
+def walk_of(segment: LogSegment, position: int, end: int, expected: int, gapless_from: int) -> WalkedFrom:
+    """Returns the walk over a segment's batches between two positions, the first of which is to be at `expected`."""
+    base_offset, next_offset = segment.base_offset, segment.next_offset
+    return WalkedFrom(position, end, base_offset, expected, next_offset, [], segment.repaired, gapless_from)
 
 
 def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:

@@ -176,7 +176,7 @@ class Simulation:
                 self.judge.look_at_log(broker.id, broker.starts, key, log)
 
     def _look_for_deleted_logs(self) -> None:
-        """Looks for logs of deleted topics; those of replicas that have moved may be left, where brokers were down."""
+        """Looks whether logs of deleted topics are left; those of moved replicas may be, where brokers were down."""
         for broker in self.brokers.values():
             for key in broker.logs.logs():
                 if broker.logs.topic_id(key) != self.topic_ids.get(key.topic):

@@ -16,7 +16,7 @@
     > rebalance                       the leaders' balance is checked
     > move t-0=4,5 t-1=2,3            a tool writes a reassignment
     > cancel t-0                      a client cancels one
-    > config t unclean                replicas of a topic may be elected that are not in sync
+    > config t unclean                replicas of a topic may be elected that are not in sync; `min=2` sets its min ISR
     > answer 1 deleted                a broker has done what StopReplica asked for; `failed` says that it could not, and
                                       `epoch=1` that it was an earlier registration of the broker
     > disk 1 t-0                      a broker has lost the data directory of a replica, or without one has all again
@@ -24,8 +24,14 @@
     > another                         another broker becomes the controller
     > restart 2 3                     this one becomes the controller again, and starts; so have these brokers before,
                                       and `without=1,4` is gone
-    > wiped 2                         this broker begins with a new disk, before it comes or has started again
+    > wiped 2                         this broker begins with a new disk, before it comes or has started again; but
+                                      `kept=t-0,t-1` are on another
+    > powerless 2                     the machine of this broker loses its power, before it comes or has started again
     > here 2                          it has registered then
+    > damaged 2 t-0 t-1               these logs of a broker are damaged, or none
+    > silent 2                        this broker registers without a word on losses from now on, as Apache Kafka's do
+
+With `set min_isr=2` that is the default of each broker; without it, no broker tells of its losses.
 
 Partitions without a change in an event are not told of below it. The last lines of each event are the states of the
 partitions that have changed.
@@ -38,8 +44,11 @@ from uuid import UUID
 from millrace.addresses import plaintext_endpoint
 from millrace.errors import ErrorCode, NotControllerError
 from millrace.zk import codec, paths
+from millrace.zk.eligibility import NO_ONE, decode_eligibility
 from millrace.zk.operations import Create, Delete, Refused
+from millrace_broker.cluster.loss_reports import confirm_losses, write_damage, write_losses
 from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartition, TopicInfo
+from millrace_broker.cluster.store import Losses
 from millrace_broker.cluster.zookeeper_store import adopted_states
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.cluster_state import LeaderAndIsr
@@ -143,7 +152,7 @@ class Channels:
 class Stage(transcripts.Stage):
     """Plays one transcript."""
 
-    OPTION = re.compile(r"(by|epoch|version|without)=")  # `move t-0=4,5` has none
+    OPTION = re.compile(r"(by|epoch|version|without|kept|min)=")  # `move t-0=4,5` has none
 
     def __init__(self, settings):
         super().__init__()
@@ -152,6 +161,8 @@ class Stage(transcripts.Stage):
         self.session = ModelSession(self.zookeeper, CONTROLLER)
         self.stops = []
         self.topics = 0
+        self.min_isr = int(settings["min_isr"]) if "min_isr" in settings else None
+        self.silent = set()
 
     def happen(self, event, plain, options):
         before = dict(self.active.cluster.leaders) if event != "start" else {}
@@ -164,10 +175,20 @@ class Stage(transcripts.Stage):
             if before.get(key) != state and event != "another":
                 (node,) = self.session.nodes([paths.partition_state(*key)])
                 assert node.version == state.partition_epoch
-                self.say(f"[{key} leader {state.leader}, epoch {state.leader_epoch}, isr {shown(state.isr)}]")
+                beside = state.eligibility
+                written = self.eligibility(key, state)
+                assert beside in [written, written._replace(eligible=(), configs={})]  # once it is outdated
+                others = {"eligible": beside.eligible, "doubtful": beside.doubtful, "empty": beside.empty}
+                told = "".join(f", {name} {shown(ids)}" for name, ids in others.items() if ids)
+                self.say(f"[{key} leader {state.leader}, epoch {state.leader_epoch}, isr {shown(state.isr)}{told}]")
         for key in sorted(before.keys() - self.active.cluster.leaders.keys()):
             assert self.session.tree(paths.topic(key.topic)) == []
             self.say(f"[{key} is gone]")
+
+    def eligibility(self, key, state):
+        """Returns what the node beside a partition's state says; without the node nobody is eligible."""
+        data = self.session.get(paths.eligible(*key))
+        return NO_ONE if data is None else decode_eligibility(data, state.partition_epoch)
 
     def tell(self):
         """Writes each request once, with all brokers that get it together; they come in their order."""
@@ -181,9 +202,13 @@ class Stage(transcripts.Stage):
             self.say(f"{shown(receivers)} <- {text}")
 
     def register(self, broker):
-        data = codec.encode_broker(
-            codec.BrokerRegistration(endpoints=(plaintext_endpoint("h", 9092),), rack=None, timestamp_ms=NOW_MS)
+        registration = codec.BrokerRegistration(
+            endpoints=(plaintext_endpoint("h", 9092),),
+            rack=None,
+            timestamp_ms=NOW_MS,
+            min_insync_replicas=None if broker in self.silent else self.min_isr,
         )
+        data = codec.encode_broker(registration)
         self.zookeeper.put(paths.broker(broker), data, session_id=100 + broker)
 
     def begin(self):
@@ -207,11 +232,23 @@ class Stage(transcripts.Stage):
         self.session.multi([Delete(paths.CONTROLLER)])
         claim_controller(ModelSession(self.zookeeper, 2), 2, NOW_MS)
 
-    def on_wiped(self, broker):
-        self.zookeeper.put(paths.new_disks(int(broker)), paths.COMING)
+    def on_wiped(self, broker, kept=""):
+        partitions = frozenset(partition(name) for name in kept.split(",") if name)
+        write_losses(self.session, int(broker), Losses(has_new_disk=True, kept=partitions))
+
+    def on_powerless(self, broker):
+        write_losses(self.session, int(broker), Losses(has_lost_power=True))
 
     def on_here(self, broker):
-        self.zookeeper.put(paths.new_disks(int(broker)), paths.HERE)
+        (node,) = self.session.nodes([paths.broker(int(broker))])
+        confirm_losses(self.session, int(broker), node.created_zxid)
+
+    def on_damaged(self, broker, *names):
+        write_damage(self.session, int(broker), [partition(name) for name in names])
+        self.active.read_damage()
+
+    def on_silent(self, broker):
+        self.silent.add(int(broker))
 
     def on_restart(self, *bounced, without=None):
         if self.session.exists(paths.CONTROLLER):
@@ -356,10 +393,10 @@ class Stage(transcripts.Stage):
             adding, removing = topic.adding_replicas.get(index, ()), topic.removing_replicas.get(index, ())
             self.say(f"{name} on {shown(topic.replicas[index])}, adding {shown(adding)}, removing {shown(removing)}")
 
-    def on_config(self, name, word):
-        assert word == "unclean"
-        config = codec.encode_config({"unclean.leader.election.enable": "true"})
-        self.zookeeper.put(paths.topic_config(name), config)
+    def on_config(self, name, *words, min=None):  # noqa: A002
+        config = {"unclean.leader.election.enable": "true"} if words == ("unclean",) else {}
+        config |= {"min.insync.replicas": min} if min else {}
+        self.zookeeper.put(paths.topic_config(name), codec.encode_config(config))
 
     def on_answer(self, broker, word, epoch=None):
         stops = [request for to, request in self.stops if to == int(broker)]

@@ -48,6 +48,12 @@ class Controller:
             raise self.result
         return self.result
 
+    def without_leaders(self, keys):
+        return {(2, "an address"): keys[:1]}
+
+    def read_log_ends(self, questions):
+        return {key: {broker: (4, 70)} for (broker, _), keys in questions.items() for key in keys}
+
     alter_partitions = shut_down = allocate_producer_ids = elect = reassign = reassignments = _answered
 
 
@@ -181,7 +187,8 @@ def test_an_operator_hears_what_elections_came_to(version):
     [topic] = answer.replica_election_results
     results = [(one.partition_id, one.error_code) for one in topic.partition_result]
     assert results == [(0, 0), (1, ErrorCode.ELECTION_NOT_NEEDED)]
-    assert controller.calls == [([first, second], bool(version))]
+    ends = {first: {2: (4, 70)}}
+    assert controller.calls == [([first, second], True, ends) if version else ([first, second],)]
 
 
 def test_of_an_election_of_all_partitions_those_are_told_that_needed_one():
@@ -191,7 +198,7 @@ def test_of_an_election_of_all_partitions_those_are_told_that_needed_one():
     fields = {"election_type": 0, "topic_partitions": None, "timeout": 1000}
     answer = ask(reassignments.elect_leaders, ELECT_LEADERS, 2, fields, controller)
     assert [topic.topic for topic in answer.replica_election_results] == ["u"]
-    assert controller.calls == [(None, False)]
+    assert controller.calls == [(None,)]
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -33,6 +33,7 @@ REQUESTS = st.builds(
     forgotten=st.lists(KEYS, max_size=200),
     rack=st.text(max_size=20),
     replica_epoch=INT64,
+    damaged=st.none() | st.dictionaries(KEYS, INT64, max_size=5),
 )
 
 
@@ -62,6 +63,7 @@ def fields(request):
 
 @given(REQUESTS)
 def test_a_follower_writes_the_bytes_that_kio_writes(request):
+    request = request._replace(damaged=None)
     assert encode_fetch_request(request) == FETCH.encode_request(FOLLOWERS_VERSION, fields(request))
 
 
@@ -69,6 +71,13 @@ def test_a_follower_writes_the_bytes_that_kio_writes(request):
 def test_a_request_is_read_as_it_was_written(request):
     read = decode_fetch_request(FOLLOWERS_VERSION, encode_fetch_request(request))
     assert read._replace(forgotten=sorted(read.forgotten)) == request._replace(forgotten=sorted(request.forgotten))
+
+
+@given(REQUESTS)
+def test_who_does_not_know_the_field_of_damage_reads_all_else(request):
+    read = FETCH.decode_request(FOLLOWERS_VERSION, encode_fetch_request(request))
+    plain = FETCH.decode_request(FOLLOWERS_VERSION, encode_fetch_request(request._replace(damaged=None)))
+    assert read == plain
 
 
 def test_a_partition_named_by_the_topics_name_can_not_be_written():
