@@ -1,7 +1,8 @@
 """A comparison of a segment's indexes with its batches, as a walk over the batches meets them in order.
 
     .index       each entry names a position at which a batch begins, and the last offset of that batch
-    .timeindex   each entry names an offset, and the largest timestamp of the batch that has it
+    .timeindex   each entry names an offset, and the largest timestamp of the batch that has it; where no batch has a
+                 timestamp, as where compaction leaves empty ones alone, the offset is that of the segment
 
 An index that is complete in its file is read from there by its name, as the next start will read it: the file may be
 gone, or shorter than what was written. One that still grows is taken as it is in memory. A file can't be longer than a
@@ -14,7 +15,7 @@ from __future__ import annotations
 from struct import Struct
 
 from millrace.fs import FileSystem, read_file
-from millrace.records.batch import BatchHeader
+from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace_broker.storage.reports import LogFinding
 from millrace_broker.storage.segments.indexes import IndexFile
 from millrace_broker.storage.segments.segment import LogSegment
@@ -98,7 +99,8 @@ class IndexCheck:
             return
         first, last = header.base_offset - self._base_offset, header.last_offset - self._base_offset
         while (entry := entries.peek()) is not None and entry[1] <= last:
-            if entry[1] < first or entry[0] != header.max_timestamp:
+            is_misplaced = entry[1] < first and entry[0] != NO_TIMESTAMP
+            if is_misplaced or entry[0] != header.max_timestamp:
                 entries.find(f"timestamp {entry[0]} is not that of offset {self._base_offset + entry[1]}")
             entries.slot += 1
 

@@ -27,6 +27,11 @@ class Assignments(Mapping[TopicPartition, tuple[int, ...]]):
             known = self._decoded[name] = node.modified_zxid, codec.decode_topic(node.data)
         return known[1]
 
+    def factor(self, key: TopicPartition) -> int:
+        """Returns how many replicas a partition has, without those that a reassignment adds."""
+        topic = self.topic(key.topic)
+        return len(self[key]) - (0 if topic is None else len(topic.adding_replicas.get(key.partition, ())))
+
     def is_deleted(self, name: str) -> bool:
         """Returns whether a topic is to be deleted."""
         return paths.delete_topic(name) in self._zookeeper.nodes

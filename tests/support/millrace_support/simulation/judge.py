@@ -14,7 +14,7 @@ Logs are compared batch by batch, as bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from millrace.clock import Clock
 from millrace.internal_topics import INTERNAL_TOPICS
@@ -96,14 +96,16 @@ class Judge:
         """Notes that a client sends a batch."""
         self._written[key].add(batch[AFTER_CRC:])
 
-    def acknowledges(self, key: TopicPartition, offset: int, batch: bytes, replicas: Sequence[Log | None]) -> None:
+    def acknowledges(
+        self, key: TopicPartition, offset: int, batch: bytes, factor: int, replicas: Iterable[Log | None]
+    ) -> None:
         """Notes an answer to a write with acks=all; as many replicas as min.insync.replicas asks for must have it.
 
-        A replica whose log is closed is None, and may have it.
+        A replica whose log is closed is None, and may have it. `factor` leaves out what a reassignment adds.
         """
         payload = batch[AFTER_CRC:]
         holders = sum(log is None or self._may_have(log, offset, payload) for log in replicas)
-        if holders < self._settings.least_holders(len(replicas)):
+        if holders < self._settings.least_holders(factor):
             self.anomaly(f"{key}: offset {offset} is acknowledged, and {holders} replicas have it")
         if self.acknowledged[key].setdefault(offset, payload) != payload:
             self.anomaly(f"{key}: offset {offset} is acknowledged twice, for different records")

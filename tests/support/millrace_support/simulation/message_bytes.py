@@ -100,8 +100,12 @@ def _told(one: PartitionData) -> PartitionFetched:
 
 
 def _read(one: PartitionFetched) -> PartitionFetched:
+    """Returns what a follower has read of what the schema has: it knows no tagged field of ours."""
     return one._replace(
-        records=bytes(contents(one.records)), preferred_read_replica=NO_PREFERRED_READ_REPLICA, current_leader=None
+        records=bytes(contents(one.records)),
+        preferred_read_replica=NO_PREFERRED_READ_REPLICA,
+        current_leader=None,
+        gapless_from=None,
     )
 
 

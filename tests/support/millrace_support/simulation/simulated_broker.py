@@ -61,7 +61,7 @@ from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_controller import SimulatedController
 from millrace_support.simulation.simulated_coordinator import CoordinatingBroker, new_coordinator
 from millrace_support.simulation.swarm.settings import Settings
-from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
+from millrace_support.simulation.virtual_time import SetClock, VirtualTimeLoop
 
 CLUSTER_ID = "simulation-cluster-id0"
 DATA_DIR = "/data"
@@ -77,7 +77,6 @@ class World(NamedTuple):
     """What all brokers of a simulation share."""
 
     loop: VirtualTimeLoop
-    clock: VirtualClock
     chance: Random
     network: Network
     zookeeper: ModelZooKeeper
@@ -95,6 +94,7 @@ class SimulatedBroker:
         self.id = broker_id
         self.world = world
         self.fs = CrashFileSystem()
+        self.clock = SetClock(world.loop)
         self.is_running = self.is_paused = self.is_closed = False
         self.starts = 0
         self.epoch = -1
@@ -111,7 +111,7 @@ class SimulatedBroker:
         world = self.world
         self.is_running, self.is_closed, self.epoch = True, False, -1
         self.starts += 1
-        self.logs = LogManager(self.fs, world.clock, [DATA_DIR], world.settings.log_properties(), CLUSTER_ID, self.id)
+        self.logs = LogManager(self.fs, self.clock, [DATA_DIR], world.settings.log_properties(), CLUSTER_ID, self.id)
         self.logs.start()
         self._wire()
         self.spawn(self._register())
@@ -198,19 +198,19 @@ class SimulatedBroker:
 
     def _wire(self) -> None:
         world = self.world
-        self._cleaner = LogCleaner(self.fs, world.clock, self.logs, CLEANER)
+        self._cleaner = LogCleaner(self.fs, self.clock, self.logs, CLEANER)
         self._isr_changes = IsrChangeSender(lambda: Sender(self.id, self.epoch), self._controllers_address)
         self.replicas = ReplicaManager(
             self.logs,
             Purgatory(self._timers()),
-            IsrTables(self.id, world.clock, world.settings.lag_time_max_ms, self._isr_changes.propose),
+            IsrTables(self.id, self.clock, world.settings.lag_time_max_ms, self._isr_changes.propose),
         )
         longest_s = world.chance.choice(LONGEST_SYNCS_S)
         for data_dir in self.logs.dirs.all:
             worker = WorkerOfALoop(self._timers(), partial(world.chance.uniform, SYNC_S, longest_s))
             data_dir.lane.start(worker, self.replicas.synced, retry_s=0)
         self.spawn(self._isr_changes._run(self.replicas.isr_answered))  # noqa: SLF001  ends as all its tasks do
-        quota = ReplicationQuota(self.id, world.clock)
+        quota = ReplicationQuota(self.id, self.clock)
         self._fetchers = ReplicaFetchers(
             FETCH,
             FollowingBroker(
@@ -228,7 +228,7 @@ class SimulatedBroker:
         address_of = partial(world.network.address, self.id)
         self._coordinator = coordinator = new_coordinator(
             CoordinatingBroker(
-                self.id, self.replicas, metadata, self.session, address_of, world.clock, self._timers(),
+                self.id, self.replicas, metadata, self.session, address_of, self.clock, self._timers(),
                 self._call_soon(),
             ),
             session_timeout_ms(world.network),
@@ -238,14 +238,14 @@ class SimulatedBroker:
             self.id, self.replicas, self._fetchers, listeners, self._topic_config, topic_id=self._topic_id
         )
         self.controller = SimulatedController(
-            self.session, self.id, address_of, world.clock, world.chance, world.anomaly
+            self.session, self.id, address_of, self.clock, world.chance, world.anomaly
         )
         session_id = partial(world.chance.randrange, 1, 1 << 30)
         self._services = cast(
             "Services",
             SimpleNamespace(
                 config=BrokerConfig(),
-                clock=world.clock,
+                clock=self.clock,
                 metadata=metadata,
                 replicas=self.replicas,
                 groups=coordinator.groups,
@@ -332,7 +332,7 @@ class SimulatedBroker:
         registration = codec.BrokerRegistration(
             endpoints=(plaintext_endpoint(f"broker-{self.id}", 9092),),
             rack=None,
-            timestamp_ms=self.world.clock.now_ms(),
+            timestamp_ms=self.clock.now_ms(),
             registers_again=True,
         )
         data = codec.encode_broker(registration)

@@ -141,5 +141,15 @@ class VirtualClock:
         return self._time()
 
 
+class SetClock(VirtualClock):
+    """The clock of one machine, whose time of day is `ahead_ms` ahead of the others', or behind if it is negative."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """Returns the milliseconds since the epoch, as this machine has them."""
+        return super().now_ms() + self.ahead_ms
+
+
 async def _no_network(address: Address, _: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseTransport:
     raise ConnectionRefusedError(f"nothing listens at {address}")

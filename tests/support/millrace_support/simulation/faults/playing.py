@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from millrace_support.simulation.faults import connections, disks, processes, topic_changes
+from millrace_support.simulation.faults import clocks, connections, disks, processes, topic_changes
 from millrace_support.simulation.faults.breaker import Breaker, Fault
 from millrace_support.simulation.swarm.mix import Mix
 
-FAULTS: Mapping[str, Fault] = {**processes.FAULTS, **connections.FAULTS, **disks.FAULTS, **topic_changes.FAULTS}
+FAULTS: Mapping[str, Fault] = {
+    **processes.FAULTS,
+    **connections.FAULTS,
+    **disks.FAULTS,
+    **clocks.FAULTS,
+    **topic_changes.FAULTS,
+}
 ALONE = (disks.wipe,)  # no other fault begins before it is over
 
 

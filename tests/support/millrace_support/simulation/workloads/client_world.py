@@ -9,6 +9,7 @@ from uuid import UUID
 
 from millrace.zk.codec import PartitionState
 from millrace_broker.storage import TopicPartition
+from millrace_support.simulation.assignments import Assignments
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.virtual_time import VirtualClock, VirtualTimeLoop
@@ -38,7 +39,7 @@ class ClientWorld(NamedTuple):
     network: Network
     judge: Judge
     brokers: Mapping[int, SimulatedBroker]
-    replicas: Mapping[TopicPartition, tuple[int, ...]]
+    replicas: Assignments
     topic_ids: Mapping[str, UUID]
     state_of: Callable[[TopicPartition], PartitionState | None]
     numbers: Iterator[int]

@@ -90,9 +90,8 @@ class Producer:
             return  # the topic was deleted meanwhile
         if produced.error_code == ErrorCode.NONE and acks == -1:
             self.acknowledged += 1
-            world.judge.acknowledges(
-                key, offset, batch, [world.brokers[one].open_log(key) for one in world.replicas[key]]
-            )
+            logs = [world.brokers[one].open_log(key) for one in world.replicas[key]]
+            world.judge.acknowledges(key, offset, batch, world.replicas.factor(key), logs)
 
 
 class RenewingProducer(Producer):

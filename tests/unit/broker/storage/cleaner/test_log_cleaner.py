@@ -7,7 +7,7 @@ import pytest
 from millrace.errors import InvalidRecordError
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
-from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace.records.record import BatchProducer, NewRecord, decode_records, encode_batch
 from millrace_broker.storage import CleanerConfig, TopicPartition
 from millrace_broker.storage.cleaner.batches import CleaningRules, OffsetMap
 from millrace_broker.storage.cleaner.cleaner import CleanedTransactions, SegmentRewriter, fill_map
@@ -240,3 +240,17 @@ def test_what_is_above_the_high_watermark_is_not_compacted() -> None:
     log.high_watermark = 40
     store.compact()
     assert len(records(log)) < 40 - bound
+
+
+def test_a_segment_of_which_an_empty_batch_is_left_is_sound() -> None:
+    """The batch stays for its producer's sequence, has no time, and does not begin where the segment does."""
+    store = Store()
+    log = store.log()
+    put(log, ("k", "first"))
+    record = NewRecord(b"second", key=b"k", timestamp_ms=900_000)
+    log.append(encode_batch([record], producer=BatchProducer(7, 0, 0)), leader_epoch=0)
+    put(log, ("k", "long" * 80), ("other", "long" * 80))
+    store.compact()
+    left = next(iter(log.segments))
+    assert [(header.base_offset, header.record_count) for _, header in left.headers(0)] == [(1, 0)]
+    assert log.verify().findings == ()
