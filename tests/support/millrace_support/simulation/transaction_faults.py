@@ -75,6 +75,12 @@ def marks_one_partition(patch: pytest.MonkeyPatch) -> None:
 
 
 @FAULTS.add
+def counts_markers_before_they_are_replicated(patch: pytest.MonkeyPatch) -> None:
+    """Takes a marker for written once the partition's leader has it."""
+    patch.setattr(markers, "when_replicated", _at_once)
+
+
+@FAULTS.add
 def takes_markers_that_fail_for_written(patch: pytest.MonkeyPatch) -> None:
     """Does not send a marker again that a leader has refused."""
     real = markers.MarkerSender.send
