@@ -240,8 +240,12 @@ class SimulatedBroker:
         self.controller = SimulatedController(
             self.session, self.id, address_of, self.clock, world.chance, world.anomaly
         )
-        session_id = partial(world.chance.randrange, 1, 1 << 30)
-        self._services = cast(
+        self._services = self._new_services(metadata, quota)
+
+    def _new_services(self, metadata: MetadataCache, quota: ReplicationQuota) -> Services:
+        """Returns what the handlers use."""
+        coordinator, session_id = self._coordinator, partial(self.world.chance.randrange, 1, 1 << 30)
+        return cast(
             "Services",
             SimpleNamespace(
                 config=BrokerConfig(),

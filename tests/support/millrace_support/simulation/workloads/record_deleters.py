@@ -80,8 +80,7 @@ class RecordDeleter:
         offset = chance.randint(self._judge.justified, max(end, self._judge.justified))
         if chance.random() < ABOVE_THE_END:
             offset = end + chance.randint(1, 100)  # which is refused, unless so much is written meanwhile
-        else:
-            self._judge.asks_to_delete(offset)
+        self._judge.asks_to_delete(offset)
         one = {"partition_index": self._key.partition, "offset": offset}
         fields: DeleteRecordsRequestFields = {
             "timeout": WAIT_MS,
