@@ -221,3 +221,33 @@ def test_a_segment_that_is_missing_is_a_hole_and_not_nothing(clean):
         with pytest.raises(MillraceError, match=f"offsets {min(hole)} to {max(hole)} are missing"):
             log.read(min(hole) + 1, 100, up_to_offset=END)
         assert [f"{min(hole)} to {max(hole)}" in finding.reason for finding in log.verify().findings] == [True]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("count", [1, 2])
+def test_first_segments_that_are_missing_are_a_hole_where_an_index_is_left(clean, count):
+    fs = GOOD.after_kill()
+    for name in SEGMENTS[:count]:
+        fs.unlink(f"{FOLDER}/{name}")
+    log = open_log(fs, clean=clean)
+    hole = set(range(int(SEGMENTS[count][:20])))
+    assert log.log_start_offset == 0
+    assert read_around(log) == ({key: WRITTEN[key] for key in WRITTEN if key not in hole}, hole)
+    assert offsets_of(log.damage) == hole
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_first_segment_whose_deletion_a_crash_has_interrupted_is_no_hole(clean):
+    fs = GOOD.after_kill()
+    fs.rename(f"{FOLDER}/{SEGMENTS[0]}", f"{FOLDER}/{SEGMENTS[0]}.deleted")
+    log = open_log(fs, clean=clean)
+    assert (log.log_start_offset, log.damage) == (int(SEGMENTS[1][:20]), [])
+    assert not [name for name in fs.listdir(FOLDER) if name.startswith(SEGMENTS[0][:20])]
+
+
+def test_first_segments_below_the_log_start_are_no_hole():
+    fs = GOOD.after_kill()
+    fs.unlink(f"{FOLDER}/{SEGMENTS[0]}")
+    start = int(SEGMENTS[1][:20])
+    log = open_log(fs, clean=True, log_start_offset=start)
+    assert (log.log_start_offset, log.damage) == (start, [])

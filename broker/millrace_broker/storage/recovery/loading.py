@@ -7,6 +7,8 @@ Damage that began below the recovery point, or any after a clean shutdown, was s
 `damaged-ranges` names them, and the log goes on behind them. Damage at the recovery point or above, after a crash, ends
 the log: what follows is cut, and a warning says how many bytes.
 
+Where the first segments have lost their `.log`, they are missing, too: an index that is left tells where the log began.
+
 Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
 Where nothing is left of the end, not even damaged bytes, a second checkpoint, that of the high watermark, must say that
 there was more: otherwise the recovery point is wrong, and refused.
@@ -183,6 +185,7 @@ class _Loading:
         self._named: Damage = {}
         self._is_named_damage_known = True
         self._checksums: Checksums | None = None
+        self._lost: list[int] = []
 
     def load(self) -> None:
         fs, directory, loaded = self._fs, self._directory, self._loaded
@@ -198,7 +201,9 @@ class _Loading:
             self._checksums = read_checksums(fs, directory)
         files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
         is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory, files)
-        bases = [] if is_just_made else _tidy(fs, directory, names, files)
+        if not is_just_made:
+            self._lost = _lost_first(names, files, self._promises.log_start_offset)
+        bases = [] if is_just_made else [*self._lost, *_tidy(fs, directory, names, files, self._lost)]
         loaded.next_offset = self._promises.log_start_offset
         for base, next_base in zip(bases, [*bases[1:], None], strict=False):
             if not self._take(base, next_base):
@@ -230,7 +235,7 @@ class _Loading:
         was_clean, recovery_point = self._promises.was_clean, self._promises.recovery_point
         if next_base is not None and (was_clean or next_base <= recovery_point):
             # At the recovery point itself the batches are synced, but perhaps not the last index entries.
-            is_synced = was_clean or next_base < recovery_point
+            is_synced = base not in self._lost and (was_clean or next_base < recovery_point)
             self._take_closed(segment, next_base, trusts=is_known and is_synced and self._has_its_aborted(segment))
             return True
         trusts = is_known and was_clean and self._has_its_aborted(segment)
@@ -259,7 +264,7 @@ class _Loading:
             return
         segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
         add_holes(self._fs, segment)
-        if not self._may_end_early:
+        if not self._may_end_early or segment.base_offset in self._lost:
             note_missing(segment, self._batches_end(segment, next_base))
         segment.finish()
         segment.next_offset = next_base
@@ -377,13 +382,29 @@ def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> boo
     return len(files) == 1 and first in files and not file_size(fs, os.path.join(directory, first))
 
 
-def _tidy(fs: FileSystem, directory: str, names: Sequence[str], files: Mapping[str, tuple[int, str]]) -> list[int]:
+def _lost_first(names: Collection[str], files: Mapping[str, tuple[int, str]], log_start_offset: int) -> list[int]:
+    """Returns the base offsets of segments before the first one that have lost their `.log`, and have not been deleted.
+
+    Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. Without
+    them the log would begin later, and where it is led, so would all other replicas.
+    """
+    logs = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}
+    first = min(logs, default=0)
+    if first <= log_start_offset:
+        return []
+    lost = {base for base, _ in files.values() if base < first}
+    return sorted(base for base in lost if segment_file_name(base, LOG_SUFFIX) + DELETED_FILE_SUFFIX not in names)
+
+
+def _tidy(
+    fs: FileSystem, directory: str, names: Sequence[str], files: Mapping[str, tuple[int, str]], lost: Collection[int]
+) -> list[int]:
     """Removes files of segments that lack their `.log` and other leftovers; returns the segments' base offsets, sorted.
 
-    `files` has the base offset and the suffix of those names that are a segment's.
+    `files` has the base offset and the suffix of those names that are a segment's; what is `lost` stays.
     """
     bases = sorted(base for base, suffix in files.values() if suffix == LOG_SUFFIX)
-    orphans = [name for name, (base, _) in files.items() if base not in bases]
+    orphans = [name for name, (base, _) in files.items() if base not in bases and base not in lost]
     if orphans:
         logger.warning("%s: segments are deleted or lost, of which these are left: %s", directory, ", ".join(orphans))
     leftovers = [name for name in names if name.endswith((DELETED_FILE_SUFFIX, TEMPORARY_SUFFIX))]
