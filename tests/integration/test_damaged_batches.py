@@ -240,7 +240,8 @@ def test_a_load_stops_and_goes_on_with_a_letter_where_it_is_accepted(broker, spa
     assert (loaded.rows, loaded.dead_letters, loaded.missing) == (COUNT - RECORDS, 1, RECORDS - 1)
     assert rows_of(table) == without(lost)
     [letter] = letters(table)
-    assert (letter["offset"], letter["reason"], letter["value"]) == (lost[0], "damaged", data)
+    shown = data if kind in {"lying", "zeros"} else b""  # a broker sends no damage that it has met
+    assert (letter["offset"], letter["reason"], letter["value"]) == (lost[0], "damaged", shown)
     assert f"offsets {lost[0]}-{lost[-1]} can't be read" in letter["error"]
     [skipped] = ds.dataset(Table.load(skipped_location(str(table)), OsFileSystem()).files()).to_table().to_pylist()
     found = skipped["from_offset"], skipped["until_offset"], skipped["reason"]

@@ -17,7 +17,7 @@ Where the loss of offsets is accepted, reading goes on past batches that can't b
 
 What an answer holds is told apart by `records.damage`. Where its bytes don't tell at which offset batches go on, the
 log is asked for later ones: each time twice as far, and then in between. So few questions are asked, and what is kept
-of the log is one answer. A broker that can't serve an offset of a damaged batch often shows its bytes to a fetch from
+of the log is one answer. A broker that can't serve an offset of a damaged batch may show its bytes to a fetch from
 the offset before.
 
 A broker that doesn't see past damage does not name the aborted transactions behind it, and an abort marker may be among

@@ -161,8 +161,11 @@ class LogReader:
         return checked(self._fs, segment, known, offset, found, self._gapless_from)
 
     def _was_appended(self, segment: LogSegment, position: int) -> bool:
-        """Returns whether this process has appended what is at a position of the active segment, and so checked it."""
-        if segment is not self._segments.now.active:
+        """Returns whether this process has appended what is at a position of the active segment, and so checked it.
+
+        Where damage is known by now, nothing of that counts.
+        """
+        if segment is not self._segments.now.active or segment.damage:
             return False
         return segment is not self._opened() or position >= self._opened_bytes
 

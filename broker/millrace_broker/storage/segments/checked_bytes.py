@@ -5,9 +5,9 @@
 
 A read goes by headers and by the index; that alone would pass damage on. So what a reader is to get of a closed
 segment is walked first: lengths, CRC, codec, and that each batch follows on the one before it. Each stretch is walked
-once while the segment is open, since reading it twice would cost half as much again as sending it: what rots later is
-found by `verify`, and by followers, which compare every CRC and tell their leader. What this process has appended to
-the active segment was checked then.
+once while the segment is open, since to walk a megabyte in batches of 16 KB takes 0.5 ms, as long as to send it: what
+rots later is found by `verify`, and by followers, which compare every CRC and tell their leader. What this process has
+appended to the active segment was checked then.
 
 The event loop walks, as it reads; so an answer from a stretch that is new ends after a mebibyte.
 

@@ -239,3 +239,13 @@ def test_damaged_offsets_in_a_range_are_refused_by_their_range() -> None:
         with pytest.raises(DamagedRangeError) as raised:
             log.read(offset, 1, up_to_offset=END)
         assert raised.value.end_offset == end
+
+
+def test_a_read_of_the_active_segment_ends_before_damage_that_is_known() -> None:
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    start, end, _ = damage(fs, log, -1, 0, DAMAGE["record"])
+    assert log.read(start, 1, up_to_offset=END)  # what was appended is not checked again
+    assert log.set_damage_aside(log.segments.active.base_offset)
+    assert read_all(log, 1 << 20) == (list(range(start)), start)
+    assert log.read(end, 1, up_to_offset=END)
