@@ -132,7 +132,7 @@ def told_if_it_fails(cluster, folder, told):
 
 
 @pytest.mark.timeout(3 * 3600)
-@pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ")
+@pytest.mark.broker_errors(r"segments\.damage_search: ", r"recovery\.loading: ", r"log_cleaner: .* compaction failed")
 @pytest.mark.soak(rounds=20, soak_rounds=200)
 def test_nothing_is_lost_and_all_is_whole_again(zookeeper, tmp_path, rounds, record_property):
     seed = int(os.environ.get("MILLRACE_CHAOS_SEED") or random.randrange(10**6))

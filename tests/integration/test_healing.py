@@ -108,13 +108,13 @@ def test_a_running_replica_heals_what_a_verification_finds(brokers, role, kind):
 
 @pytest.mark.parametrize("stop", ["kill -9", "clean stop"])
 @pytest.mark.parametrize("kind", WHILE_STOPPED)
-@pytest.mark.parametrize("place", ["a closed segment", "the newest one"])
+@pytest.mark.parametrize("place", ["the first segment", "a closed segment", "the newest one"])
 def test_a_replica_that_was_damaged_while_it_was_stopped_heals(brokers, kind, stop, place):
     expected = brokers.equal_logs(TOPIC)
     broker = replica(brokers, "follower")
     broker.kill() if stop == "kill -9" else broker.stop()
     closed = [one for one in segments(broker) if len(list(walk(one.read_bytes()))) > 1]
-    segment = closed[1 if place == "a closed segment" else -1]
+    segment = closed[{"the first segment": 0, "a closed segment": 1, "the newest one": -1}[place]]
     if kind == "deleted":
         segment.unlink()
     else:

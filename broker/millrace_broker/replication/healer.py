@@ -230,7 +230,8 @@ class _LogHealing:
     async def _heal_segment(self, segment: LogSegment) -> None:
         truncations = self._log.truncations
         hole = hole_at_end(segment)
-        if hole is not None and not await self._fill_hole(segment, hole, truncations):
+        is_behind = hole is not None and hole.start_offset > segment.base_offset
+        if hole is not None and is_behind and not await self._fill_hole(segment, hole, truncations):
             return
         if not segment.damage or not segment.retain():
             return
@@ -239,7 +240,9 @@ class _LogHealing:
             with await asyncio.to_thread(log.healing.healing, segment) as new:
                 for damaged in segment.damage:
                     await asyncio.to_thread(new.copy_up_to, damaged.position)
-                    filled_to = await self._fill(new, self._missing(damaged.start_offset, damaged.end_offset))
+                    most_bytes = log.healing.segment_bytes if damaged is hole else MAX_INT
+                    missing = self._missing(damaged.start_offset, damaged.end_offset)
+                    filled_to = await self._fill(new, missing, most_bytes=most_bytes)
                     await asyncio.to_thread(new.end, damaged, filled_to)
                     if filled_to > damaged.start_offset or damaged.start_offset == damaged.end_offset:
                         healed.append(damaged._replace(end_offset=filled_to))

@@ -8,6 +8,7 @@ Damage inside a segment: another segment is written and swapped for the damaged 
     healed      [ 0 … 39 ][ 40 … 69 ][ 70 … 99 ][ 100 … 119 ]? ? ?
 
 A hole behind the last batch of a segment, as where the files of the next ones are gone: further segments are put there.
+A segment that has no batch left is written again up to its size first, as two can't have one base offset.
 
     segments    0 [ 0 … 39 ]  missing: 40 … 119                  120 [ 120 …
     healed      0 [ 0 … 39 ]  40 [ 40 … 79 ]    80 [ 80 … 119 ]  120 [ 120 …

@@ -385,15 +385,23 @@ def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> boo
 def _lost_first(names: Collection[str], files: Mapping[str, tuple[int, str]], log_start_offset: int) -> list[int]:
     """Returns the base offsets of segments before the first one that have lost their `.log`, and have not been deleted.
 
-    Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. Without
-    them the log would begin later, and where it is led, so would all other replicas.
+    Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. A segment
+    that was replaced has left names for all of its files. Without those that are lost the log would begin later, and
+    where it is led, so would all other replicas.
     """
     logs = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}
     first = min(logs, default=0)
     if first <= log_start_offset:
         return []
-    lost = {base for base, _ in files.values() if base < first}
-    return sorted(base for base in lost if segment_file_name(base, LOG_SUFFIX) + DELETED_FILE_SUFFIX not in names)
+    left = [(name, base) for name, (base, _) in files.items() if base < first]
+    return sorted(
+        {
+            base
+            for name, base in left
+            if segment_file_name(base, LOG_SUFFIX) + DELETED_FILE_SUFFIX not in names
+            or name + DELETED_FILE_SUFFIX in names
+        }
+    )
 
 
 def _tidy(
