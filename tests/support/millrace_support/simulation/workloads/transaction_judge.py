@@ -12,7 +12,7 @@ It knows what clients have asked and were told, and the histories of partitions,
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from millrace.errors import ErrorCode
@@ -79,19 +79,22 @@ class TransactionJudge:
     def __init__(self, anomaly: Callable[[str], None]) -> None:
         self.last_offsets: dict[str, int] = {}
         self._anomaly = anomaly
-        self._instances: Counter[str] = Counter()
+        self._begun: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._attempts: dict[int, Attempt] = {}
 
-    def begins(self, transactional_id: str) -> int:
+    def begins(self, transactional_id: str, producer_id: int, epoch: int) -> int:
         """Notes that another instance has its producer id and epoch, and returns its number."""
-        self._instances[transactional_id] += 1
-        return self._instances[transactional_id]
+        self._begun[transactional_id].append((producer_id, epoch))
+        return len(self._begun[transactional_id])
 
     def attempt(self, transactional_id: str, instance: int, number: int) -> Attempt:
         """Returns a new transaction of an instance."""
 
         def is_superseded() -> bool:
-            return self._instances[transactional_id] > instance
+            begun = self._begun[transactional_id]
+            producer_id, epoch = begun[instance - 1]
+            # An answer may come late, with an epoch that is fenced already.
+            return any(other != producer_id or newer > epoch for other, newer in begun[instance:])
 
         self._attempts[number] = made = Attempt(transactional_id, number, is_superseded)
         return made

@@ -150,7 +150,7 @@ class TransactionalProducer:
         """Fences the instance before, and asks which offsets that has committed."""
         fields = {"transactional_id": self._id, "transaction_timeout": self._chance.randint(*TRANSACTION_TIMEOUT_MS)}
         given = await self._succeed(OF_TRANSACTIONS, INIT_PRODUCER_ID, 4, fields, lambda one: one.error_code)
-        self._instance = self._judge.begins(self._id)
+        self._instance = self._judge.begins(self._id, given.producer_id, given.producer_epoch)
         self._take(given.producer_id, given.producer_epoch)
         self._world.note(f"{self._name} begins as {self._producer}, {'new' if self._is_new else 'old'}")
         self._judge.told_offset(self._id, await self._committed_offset())
