@@ -150,7 +150,7 @@ def check_whole(fs):
     assert log.verify().findings == ()
     assert log.log_end_offset == BATCHES
     assert log.producers.entries[7].last_offset == BATCHES - 1
-    assert [name for name in fs.listdir(FOLDER) if name.endswith((".healed", ".swap"))] == []
+    assert [name for name in fs.listdir(FOLDER) if name.endswith((".tmp", ".swap"))] == []
     manager.close()
 
 

@@ -59,7 +59,7 @@ from millrace_broker.storage import TopicPartition
 
 Online = AbstractSet[int]
 LogEnd = tuple[int, int]
-"""Where a replica's log ends: the leader epoch of its last record, and its log end offset."""
+"""The leader epoch of the last record in a replica's log, and the log end offset; the larger pair has more."""
 UNKNOWN_END: LogEnd = (-1, -1)
 LogEnds = Mapping[TopicPartition, Mapping[int, LogEnd]]
 

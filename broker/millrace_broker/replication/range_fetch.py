@@ -116,7 +116,7 @@ class Sources(NamedTuple):
 
 
 class OtherReplicas:
-    """The other replicas of one partition, as a consumer reads them; `refusal` says why they do not have a range."""
+    """Reads the other replicas of one partition as a consumer does; `refusal` says why none could give a range."""
 
     def __init__(
         self,

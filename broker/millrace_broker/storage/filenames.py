@@ -24,7 +24,7 @@
     <20-digit offset>.snapshot            producers as of a segment's base offset, or of a clean shutdown
     <any of these>.deleted                cut by retention or replaced by compaction, to be removed
     <any of these>.cleaned                being written by compaction
-    <any of these>.healed                 being written in the place of a damaged segment (`healing`)
+    <any of these>.healed.tmp             being written in the place of a damaged segment (`healing`)
     <any of these>.swap                   complete, about to take the place of what it was made of
   <topic>-<partition>.<32 hex>-future/    a copy that is being made here of a log in another folder (`moves`)
   <topic>-<partition>.<32 hex>-delete/    a deleted or moved partition, to be removed
@@ -62,9 +62,9 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
-HEALED_FILE_SUFFIX = ".healed"
+HEALED_FILE_SUFFIX = ".healed.tmp"  # what ends with .tmp, a start removes
 SWAP_FILE_SUFFIX = ".swap"
-REWRITTEN_FILE_SUFFIX = ".rewritten.tmp"  # what ends with .tmp, a start removes
+REWRITTEN_FILE_SUFFIX = ".rewritten.tmp"
 DELETED_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"

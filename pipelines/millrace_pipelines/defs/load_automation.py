@@ -295,7 +295,7 @@ CLOCK_DIFFERENCE_S = 300.0
 
 
 class Position(NamedTuple):
-    """The id of the table that was looked at, and its version up to which commits are reported."""
+    """The id of a table, and its newest version whose commit was reported; the next look begins behind that."""
 
     table_id: str
     version: int

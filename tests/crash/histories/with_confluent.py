@@ -229,7 +229,7 @@ def watcher(workload, process):
 
 
 def look_once(workload, process, group):
-    """Asks for the committed offsets of a group once."""
+    """Reads the committed offsets of a group once, and notes them in the history."""
     consumer = asking(workload, group)
     look(workload, process, consumer, group)
     consumer.close()

@@ -1,6 +1,6 @@
 """The checks of a log while it is in use: of all of it at once, or of one segment at a time, as the scrubber asks.
 
-`verify` goes over all segments by the descriptors that the broker has open. `scrub_segment` looks at what the next
+`verify` goes over all segments by the descriptors that the broker has open. `SegmentScrub` looks at what the next
 start would find: it opens the file of a closed segment by its name.
 
 | what is wrong | what becomes of it |

@@ -1,4 +1,4 @@
-"""Healing a log: what other replicas have takes the place of its damaged ranges (docs/durability.md).
+"""Healing a log: what other replicas have takes the place of its damaged ranges (docs/logs.md).
 
 Damage inside a segment: another segment is written and swapped for the damaged one, as a compacted one is
 (`segment_swap`). Bytes that nobody has are copied as they are, and stay damaged.
@@ -14,7 +14,7 @@ A segment that has no batch left is written again up to its size first, as two c
     healed      0 [ 0 … 39 ]  40 [ 40 … 79 ]    80 [ 80 … 119 ]  120 [ 120 …
 
     step                                              what a crash behind it leaves
-    1  write and sync <base>.{log,index,…}.healed     the damage; the next start removes `.healed`
+    1  write and sync <base>.{log,index,…}.healed.tmp the damage; the next start removes `.tmp`
     2  swap it in, or rename it into the hole         the damage, or less of it
     3  name what is left in `damaged-ranges`          less damage; whoever reads the file compares it with the segment
 
@@ -51,7 +51,7 @@ MAX_POSITION = 2**31 - 1
 
 
 class NewSegment:
-    """A segment that is being written under `.healed` names; used as a context, which removes what was not taken.
+    """A segment that is being written under `.healed.tmp` names; used as a context, which removes what was not taken.
 
     Its methods raise StorageError.
     """
@@ -259,7 +259,10 @@ class LogHealing:
 
         Returns false where the log has changed meanwhile. Raises StorageError.
         """
-        (hole,) = (one for one in before.damage if one.is_hole and one.end_offset == before.next_offset)
+        hole = hole_at_end(before)
+        if hole is None:
+            return False
+        filling.segment.repaired = before.repaired
         new = filling.finish(filled_to, (), None)
         note_missing(new, hole.end_offset)
         is_inserted = self._segments.insert_behind(before, new, hole, truncations)
@@ -275,8 +278,14 @@ class LogHealing:
 
     @property
     def is_due(self) -> bool:
-        """Whether anything is damaged, or `owes_producers`, or `must_roll`."""
-        return self.owes_producers or self.must_roll or bool(self.damaged_segments())
+        """Whether the log has damage, lacks the file of its active segment, or has to read producers' state again."""
+        # All logs are asked every second: one look at each segment.
+        if self._reread_from is not None or self.must_roll:
+            return True
+        start = self._segments.start_offset
+        return any(
+            one.transaction_index.is_changed or (one.damage and one.next_offset > start) for one in self._segments.now
+        )
 
     @property
     def owes_producers(self) -> bool:

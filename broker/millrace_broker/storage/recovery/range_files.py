@@ -65,7 +65,7 @@ Checksums = Mapping[int, FileChecksum]
 
 
 class Noted(NamedTuple):
-    """What the files of a log's folder say of its segments; no checksums where they do not say."""
+    """The damaged ranges and the checksums that a log's files name, by segment; None where no file has checksums."""
 
     damage: Damage
     checksums: Checksums | None

@@ -324,7 +324,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class FileChecksum(NamedTuple):
-    """What a file has: so many bytes, with this CRC-32C."""
+    """The size of a file and the CRC-32C of all its bytes, by which a changed file is recognized."""
 
     size_bytes: int
     crc: int

@@ -33,7 +33,6 @@ from millrace_broker.storage.batches.scan import walk_batches
 from millrace_broker.storage.filenames import (
     CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
-    HEALED_FILE_SUFFIX,
     LOG_SUFFIX,
     PRODUCER_SNAPSHOT_SUFFIX,
     SWAP_FILE_SUFFIX,
@@ -75,12 +74,12 @@ def discard(fs: FileSystem, segment: LogSegment) -> None:
 
 
 def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
-    """Removes `.cleaned` and `.healed` files at a start, and completes each swap with a `.log.swap`. Raises OSError.
+    """Removes `.cleaned` files at a start, and completes each swap with a `.log.swap`. Raises OSError.
 
     Returns the names that are in the folder then, so that it need not be listed again.
     """
     names = fs.listdir(directory)
-    leftovers = [name for name in names if name.endswith((CLEANED_FILE_SUFFIX, HEALED_FILE_SUFFIX))]
+    leftovers = [name for name in names if name.endswith(CLEANED_FILE_SUFFIX)]
     decided = [name for name in names if name.endswith(LOG_SUFFIX + SWAP_FILE_SUFFIX)]
     for name in decided:
         end_offset = _end_of_valid(fs, os.path.join(directory, name))
