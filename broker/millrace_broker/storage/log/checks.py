@@ -11,6 +11,7 @@ start would find: it opens the file of a closed segment by its name.
 | the name is gone, and the file is not open any more (`millrace.descriptor_pool`) | the whole segment is set aside |
 | an index file is gone, or does not fit the batches, which are whole | the segment is written again, with its indexes |
 | the index of aborted transactions is not as it was written | it is not read, and whoever heals damage makes it again |
+| the leader epoch of a batch, which no checksum covers | it is written again where that is certain (`batch_epochs`) |
 | the name of the active segment is gone | the next append begins another one, or else whoever heals; then as above |
 
 To write a segment again is to copy it beside itself, rebuild the indexes of the copy, sync it, and swap it for the old
@@ -35,9 +36,11 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import REWRITTEN_FILE_SUFFIX
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.recovery.verification import Pace, SegmentCheck, verify_log
 from millrace_broker.storage.reports import VerifyReport
+from millrace_broker.storage.segments.batch_epochs import EpochComparison
 from millrace_broker.storage.segments.damage import DamagedRange, Synced
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import discard
@@ -47,7 +50,7 @@ logger = logging.getLogger(__name__)
 COPIED_BYTES = 256 << 10
 
 
-def verify(fs: FileSystem, segments: LogSegments, *, dry_run: bool) -> VerifyReport:
+def verify(fs: FileSystem, segments: LogSegments, epochs: LeaderEpochs, *, dry_run: bool) -> VerifyReport:
     """Checks all segments that a log has now, and begins again where it is truncated meanwhile. Raises StorageError."""
     while True:
         with segments.names_lock:  # while no truncation is at work
@@ -55,7 +58,7 @@ def verify(fs: FileSystem, segments: LogSegments, *, dry_run: bool) -> VerifyRep
         with storage_errors(segments.directory):
             report = verify_log(
                 fs, segments.topic_partition, segments.start_offset, end, now[:],
-                gapless_from=segments.gaps.gapless_from, dry_run=dry_run,
+                epochs=epochs.entries, gapless_from=segments.gaps.gapless_from, dry_run=dry_run,
             )  # fmt: skip
         with segments.names_lock:
             if truncations == segments.truncations:
@@ -80,6 +83,7 @@ class SegmentScrub:
         segments: LogSegments,
         config: LogConfig,
         segment: LogSegment,
+        epochs: LeaderEpochs,
         *,
         recovery_point: int,
         pace: Pace,
@@ -93,6 +97,7 @@ class SegmentScrub:
         self._recovery_point = recovery_point
         self._pace = pace
         self._truncations = segments.truncations
+        self._epochs = epochs.entries  # at the recovery point at least, and of all closed segments
 
     def run(self) -> Scrubbed:
         """Checks the segment unless the log has lost it; returns the result. Raises OSError, and what `pace` raises."""
@@ -109,18 +114,23 @@ class SegmentScrub:
 
     def _check_active(self) -> None:
         segment = self._segment
-        check = SegmentCheck(
-            self._fs, segment, None, self._segments.gaps.gapless_from,
-            up_to_offset=self._recovery_point, pace=self._pace,
-        )  # fmt: skip
+        check = self._new_check(None, up_to_offset=self._recovery_point)
         check.run()
         self.result.checked_bytes = check.checked_bytes
         self._set_aside(check)
+        self._mend_epochs(check)
         if segment.size_bytes and not self._fs.exists(segment.path) and self._is_active_still():
             segment.has_lost_its_name = True
             segment.is_index_full = True  # so the next append begins another segment
             self.result.is_left = True
             self._tell("%s is missing; it is written again once another segment has begun", segment.path)
+
+    def _new_check(self, next_base: int | None, up_to_offset: int | None = None) -> SegmentCheck:
+        comparison = EpochComparison(self._epochs, MAX_LONG if up_to_offset is None else up_to_offset)
+        return SegmentCheck(
+            self._fs, self._segment, next_base, self._segments.gaps.gapless_from,
+            epochs=comparison, up_to_offset=up_to_offset, pace=self._pace,
+        )  # fmt: skip
 
     def _is_active_still(self) -> bool:
         with self._settled() as is_settled:
@@ -128,16 +138,18 @@ class SegmentScrub:
 
     def _check_closed(self, next_base: int) -> None:
         segment = self._segment
-        named = SegmentCheck(self._fs, segment, next_base, self._segments.gaps.gapless_from, pace=self._pace)
+        named = self._new_check(next_base)
         is_there = self._run_by_name(named)
         self.result.checked_bytes = named.checked_bytes
         if is_there and not named.damaged_offsets:
+            self._mend_epochs(named)
             self._check_indexes(named)
             return
-        opened = SegmentCheck(self._fs, segment, next_base, self._segments.gaps.gapless_from, pace=self._pace)
+        opened = self._new_check(next_base)
         try:
             opened.run()
             self._set_aside(opened)
+            self._mend_epochs(opened)
             if not is_there:
                 self._write_again(segment.path, "the file is missing")
             elif not opened.damaged_offsets:
@@ -201,6 +213,21 @@ class SegmentScrub:
                 before = len(self._segment.damage)
                 check.set_aside()
                 self.result.findings += len(self._segment.damage) - before
+
+    def _mend_epochs(self, check: SegmentCheck) -> None:
+        """Mends leader epochs of batches in the open file, and syncs that. Raises OSError."""
+        wrong = check.wrong_epochs
+        if not wrong:
+            return
+        with self._settled() as is_settled:
+            if not is_settled:
+                return
+            mended = check.mend_epochs()
+        self.result.findings += len(wrong)
+        if mended:
+            self._fs.fsync(self._segment.fd)
+        elif self._segment is not self._segments.now.active and any(one.is_certain for one in wrong):
+            self._write_again(self._segment.path, str(wrong[0]))  # the open file is right, the one with the name is not
 
     def _set_all_aside(self) -> None:
         segment = self._segment

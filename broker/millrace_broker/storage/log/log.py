@@ -142,7 +142,7 @@ class Log:
         self._writer = SegmentWriter(segments, rolling, self.producers, self.leader_epochs)
         self._leader = LeaderAppend(clock, segments, self._writer, self.producers, self._flushing, config)
         self._follower = FollowerAppend(fs, segments, self._writer, self.producers, self.leader_epochs, self._flushing)
-        self._reader = LogReader(fs, segments)
+        self._reader = LogReader(fs, segments, self.leader_epochs)
 
     @property
     def log_start_offset(self) -> int:
@@ -424,15 +424,15 @@ class Log:
 
     def verify(self, *, dry_run: bool = False) -> VerifyReport:
         """Checks all bytes, offsets and indexes; a dry run says how much there is to read. Raises StorageError."""
-        return verify(self._fs, self._segments, dry_run=dry_run)
+        return verify(self._fs, self._segments, self.leader_epochs, dry_run=dry_run)
 
     def scrub(self, segment: LogSegment, pace: Pace) -> Scrubbed:
         """Checks one segment, and mends what can be mended here. Raises StorageError, and what `pace` raises."""
-        scrub = SegmentScrub(
-            self._fs, self._segments, self.config, segment, recovery_point=self.recovery_point, pace=pace
-        )
         with storage_errors(segment.path):
-            return scrub.run()
+            return SegmentScrub(
+                self._fs, self._segments, self.config, segment, self.leader_epochs,
+                recovery_point=self.recovery_point, pace=pace,
+            ).run()  # fmt: skip
 
     @property
     def damage(self) -> list[tuple[str, DamagedRange]]:

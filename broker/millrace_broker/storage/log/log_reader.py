@@ -32,7 +32,9 @@ from millrace.records.bodies import TimedOffset, record_times
 from millrace.turns import each
 from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
+from millrace_broker.storage.segments.batch_epochs import EpochComparison, WrongEpoch, mend
 from millrace_broker.storage.segments.checked_bytes import CheckedBytes, checked
 from millrace_broker.storage.segments.damage import DamagedRangeError, covering, is_repaired
 from millrace_broker.storage.segments.damage_search import past_damage, set_aside_end, set_aside_from
@@ -96,10 +98,11 @@ FoundBatches = tuple[LogSegment, Located]
 class LogReader:
     """Reads the batches of one log, and searches them by timestamp."""
 
-    __slots__ = ("_checked", "_fs", "_opened", "_opened_bytes", "_segments")
+    __slots__ = ("_checked", "_epochs", "_fs", "_opened", "_opened_bytes", "_segments")
 
-    def __init__(self, fs: FileSystem, segments: LogSegments) -> None:
+    def __init__(self, fs: FileSystem, segments: LogSegments, epochs: LeaderEpochs) -> None:
         self._fs = fs
+        self._epochs = epochs
         self._segments = segments
         self._checked: WeakKeyDictionary[LogSegment, CheckedBytes] = WeakKeyDictionary()
         self._opened, self._opened_bytes = ref(segments.now.active), segments.now.active.size_bytes
@@ -158,7 +161,26 @@ class LogReader:
         known = self._checked.get(segment)
         if known is None:
             known = self._checked[segment] = CheckedBytes()
-        return checked(self._fs, segment, known, offset, found, self._gapless_from)
+        epochs = EpochComparison(self._epochs.entries)
+        part = checked(self._fs, segment, known, offset, found, self._gapless_from, epochs)
+        epochs.finish()
+        if not epochs.wrong:
+            return part
+        self._mend(segment, epochs.wrong)
+        return part._replace(data=None)  # it is read again
+
+    def _mend(self, segment: LogSegment, wrong: Sequence[WrongEpoch]) -> None:
+        """Mends leader epochs of a segment, unless its log is about to be cut: then a later check does. Raises OSError.
+
+        The four bytes of each are in memory, as they were just read; the next scrub finds those that a crash loses.
+        """
+        lock = self._segments.names_lock
+        if lock.acquire(blocking=False):
+            try:
+                if not self._segments.is_held and segment in self._segments.now:
+                    mend(self._fs, segment, wrong)
+            finally:
+                lock.release()
 
     def _was_appended(self, segment: LogSegment, position: int) -> bool:
         """Returns whether this process has appended what is at a position of the active segment, and so checked it.

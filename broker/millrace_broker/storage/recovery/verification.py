@@ -4,6 +4,7 @@ Lengths, CRC and offsets of each batch are checked, and each index entry must fi
 finding names the file and the byte at which the bad batch or entry begins. After a wrong CRC the check goes on behind
 the batch, after bytes that are no batch with the next one that is valid. What is set aside already is a finding too,
 with its offsets. Offsets may be left out below the one from which on the log leaves out none, and in repaired ranges.
+The leader epochs of batches are compared with those of the log (`batch_epochs`).
 
 Damage that nobody has met yet is set aside: reads of it are refused, health and the next checkpoint name it.
 """
@@ -22,6 +23,7 @@ from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET, walk_batch
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.recovery.index_check import IndexCheck
 from millrace_broker.storage.reports import LogFinding, VerifiedSegment, VerifyReport
+from millrace_broker.storage.segments.batch_epochs import Entries, EpochComparison, WrongEpoch, mend
 from millrace_broker.storage.segments.damage import covering, intact_bytes, is_repaired
 from millrace_broker.storage.segments.damage_search import set_aside_from
 from millrace_broker.storage.segments.segment import LogSegment
@@ -44,11 +46,13 @@ class SegmentCheck:
         next_base: int | None,
         gapless_from: int,
         *,
+        epochs: EpochComparison,
         up_to_offset: int | None = None,
         pace: Pace = _at_once,
     ) -> None:
         """Takes the next segment's base offset, None without one; from `gapless_from` on the log leaves out no offset.
 
+        `epochs` compares the batches' leader epochs with those of the log.
         With `up_to_offset`, where a batch ends, those above it are not checked, nor are the indexes. `pace` gets the
         size of each batch that was checked, and may wait, or raise an error that ends the check.
         """
@@ -65,11 +69,19 @@ class SegmentCheck:
         self._up_to_offset = MAX_LONG if up_to_offset is None else up_to_offset
         self._pace = pace
         self._gaps: list[tuple[LogFinding, int]] = []
+        self._epochs = epochs
+
+    @property
+    def wrong_epochs(self) -> list[WrongEpoch]:
+        """The batches with another leader epoch than the log has there."""
+        return self._epochs.wrong
 
     @property
     def findings(self) -> list[LogFinding]:
         """What was found so far, in the batches first."""
-        return self._log_findings + ([] if self.indexes is None else self.indexes.findings)
+        path, indexes = self._segment.path, [] if self.indexes is None else self.indexes.findings
+        epochs = [LogFinding(file=path, position=one.position, reason=str(one)) for one in self.wrong_epochs]
+        return self._log_findings + epochs + indexes
 
     @property
     def report(self) -> VerifiedSegment:
@@ -97,6 +109,7 @@ class SegmentCheck:
         for position, end in intact_bytes(segment.damage, 0, self.size_bytes):
             passed = (one.end_offset for one in segment.damage if one.end_position <= position)
             self._walk(segment.fd if fd is None else fd, position, end, max(passed, default=segment.base_offset))
+        self._epochs.finish()
         if self.indexes is not None:
             self.indexes.finish()
 
@@ -105,6 +118,10 @@ class SegmentCheck:
         for offset in self.damaged_offsets:
             if covering(self._segment.damage, offset) is None:
                 set_aside_from(self._fs, self._segment, offset, self._gapless_from)
+
+    def mend_epochs(self) -> int:
+        """Mends leader epochs of batches where that is certain; returns how many. Raises OSError."""
+        return mend(self._fs, self._segment, self.wrong_epochs)
 
     def _walk(self, fd: int, start: int, end: int, next_offset: int) -> None:
         """Checks the batches between two positions, the first to be at `next_offset`; goes on behind damage."""
@@ -132,6 +149,7 @@ class SegmentCheck:
             self._note_damage(next_offset)
         if header.base_offset != next_offset and not is_repaired(segment.repaired, next_offset, header.base_offset):
             self._find_offset(header, position, next_offset)
+        self._epochs.note(position, header)
         if self.indexes is not None:
             self.indexes.match(position, header)
         self.batches += 1
@@ -166,12 +184,14 @@ def verify_log(
     log_end_offset: int,
     segments: Sequence[LogSegment],
     *,
+    epochs: Entries,
     gapless_from: int = 0,
     dry_run: bool = False,
 ) -> VerifyReport:
     """Checks all batches and index entries of the segments, but for those deleted meanwhile; returns a report.
 
-    From `gapless_from` on the log leaves out no offset. A dry run reads none. Raises OSError.
+    `epochs` are those of the log up to its end. From `gapless_from` on it leaves out no offset. A dry run reads none.
+    Raises OSError.
     """
     checks: list[SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):
@@ -179,7 +199,8 @@ def verify_log(
             continue
         try:
             next_base = None if following is None else following.base_offset
-            check = SegmentCheck(fs, segment, next_base, gapless_from)
+            comparison = EpochComparison(epochs, log_end_offset)
+            check = SegmentCheck(fs, segment, next_base, gapless_from, epochs=comparison)
             if not dry_run:
                 check.run()
                 check.set_aside()

@@ -4,10 +4,10 @@
     a read              [ known │ at most CHECK_BYTES or CHECK_BATCHES ]     the answer ends there, or before damage
 
 A read goes by headers and by the index; that alone would pass damage on. So what a reader is to get of a closed
-segment is walked first: lengths, CRC, codec, and that each batch follows on the one before it. Each stretch is walked
-once while the segment is open, since to walk a megabyte in batches of 16 KB takes 0.5 ms, as long as to send it: what
-rots later is found by `verify`, and by followers, which compare every CRC and tell their leader. What this process has
-appended to the active segment was checked then.
+segment is walked first: lengths, CRC, codec, leader epochs, and that each batch follows on the one before it. Each
+stretch is walked once while the segment is open, since to walk a megabyte in batches of 16 KB takes 0.5 ms, as long as
+to send it: what rots later is found by `verify`, and by followers, which compare every CRC and tell their leader. What
+this process has appended to the active segment was checked then.
 
 The event loop walks, as it reads; so an answer from a stretch that is new ends after a mebibyte.
 
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.scan import Located, offset_at
+from millrace_broker.storage.segments.batch_epochs import EpochComparison
 from millrace_broker.storage.segments.damage import DamagedRange, WalkedFrom, valid_batches
 from millrace_broker.storage.segments.damage_search import set_aside_from, walk_of
 from millrace_broker.storage.segments.segment import LogSegment
@@ -75,12 +76,18 @@ def _are_one(one: Stretch, other: Stretch) -> bool:
 
 
 def checked(  # noqa: PLR0917 -- a read of a segment, and what is known of both
-    fs: FileSystem, segment: LogSegment, known: CheckedBytes, offset: int, found: Located, gapless_from: int
+    fs: FileSystem,
+    segment: LogSegment,
+    known: CheckedBytes,
+    offset: int,
+    found: Located,
+    gapless_from: int,
+    epochs: EpochComparison,
 ) -> Located:
     """Returns as much of the batches found from `offset` on as is valid and may be looked at in one go.
 
-    It ends before damage that is known, and sets aside what it meets behind the first batch. Raises RecordError where
-    the first batch is damaged, or one before it is missing, and OSError.
+    It ends before damage that is known, and sets aside what it meets behind the first batch. `epochs` notes those that
+    were looked at. Raises RecordError where the first batch is damaged, or one before it is missing, and OSError.
     """
     end = min([found.position + found.size_bytes, *_later(segment.damage, found.position)])
     stretch = known.at(found.position)
@@ -90,7 +97,7 @@ def checked(  # noqa: PLR0917 -- a read of a segment, and what is known of both
         position, expected = min(stretch.end, end), stretch.next_offset
     if position < end:
         walk = walk_of(segment, position, end, expected, gapless_from)
-        end, next_offset, is_damaged = _valid_part(fs, segment, walk)
+        end, next_offset, is_damaged = _valid_part(fs, segment, walk, epochs)
         if end > position:
             known.add(Stretch(position, end, expected, next_offset))
         if is_damaged:
@@ -99,7 +106,9 @@ def checked(  # noqa: PLR0917 -- a read of a segment, and what is known of both
     return Located(found.position, size_bytes, None if found.data is None else found.data[:size_bytes])
 
 
-def _valid_part(fs: FileSystem, segment: LogSegment, walk: WalkedFrom) -> tuple[int, int, bool]:
+def _valid_part(
+    fs: FileSystem, segment: LogSegment, walk: WalkedFrom, epochs: EpochComparison
+) -> tuple[int, int, bool]:
     """Returns (position, offset) where a walk's valid batches end, or have been enough, and whether damage follows.
 
     Raises RecordError where the segment is damaged at the beginning of the walk, and OSError.
@@ -108,6 +117,7 @@ def _valid_part(fs: FileSystem, segment: LogSegment, walk: WalkedFrom) -> tuple[
     try:
         for count, (position, header) in enumerate(valid_batches(fs, segment.fd, walk), start=1):
             end, next_offset = position + header.size_bytes, header.next_offset
+            epochs.note(position, header)
             if end - walk.position >= CHECK_BYTES or count >= CHECK_BATCHES:
                 break
     except RecordError:
