@@ -10,9 +10,10 @@ metrics and `damaged-ranges`.
 
 A follower whose log ends with damage cuts that off, once its leader has what begins there, and follows on.
 
-What compaction has removed must not come back: a record whose tombstone is gone here may be there at another replica.
-So where batches behind the damage lack records, all segments up to there are fetched from one replica, and the damaged
-one is put in place last: a crash in between leaves the damage, and all is fetched again.
+What compaction has removed must not come back: a record whose tombstone is gone here may be there at another replica,
+and the other way round. So where batches behind the damage lack records, or no replica of a compacted log has all that
+is damaged any more, all segments up to there are fetched from one replica, and the damaged one is put in place last: a
+crash in between leaves the damage, and all is fetched again.
 
 One log is healed at a time. Runs on the event loop; disks are waited for on worker threads.
 """
@@ -183,18 +184,27 @@ class _LogHealing:
         if self._others.brokers and not await self._cut_damaged_end():
             log.healing.roll()
             await asyncio.to_thread(log.flush)
-            removed_to = await asyncio.to_thread(log.healing.removed_up_to)
-            for segment in log.healing.damaged_segments():
-                if segment is log.segments.active:
-                    continue
-                if any(one.start_offset < removed_to for one in segment.damage):
-                    await self._copy_compacted(removed_to)
-                    break
-                await self._heal_segment(segment)
+            await self._heal_closed()
         if log.healing.owes_producers:
             await self._held(log.healing.reread_producers)
         log.release_replaced()
         await asyncio.to_thread(log.name_damage)
+
+    async def _heal_closed(self) -> None:
+        log = self._log
+        removed_to = await asyncio.to_thread(log.healing.removed_up_to)
+        for segment in self._damaged_closed():
+            if any(one.start_offset < removed_to for one in segment.damage):
+                await self._copy_compacted(removed_to)
+                break
+            await self._heal_segment(segment)
+        left = self._damaged_closed()
+        if left and log.config.is_compacted and left[-1].next_offset > removed_to:
+            await asyncio.to_thread(log.healing.allow_gaps, left[-1].next_offset)
+            await self._copy_compacted(left[-1].next_offset)
+
+    def _damaged_closed(self) -> list[LogSegment]:
+        return [one for one in self._log.healing.damaged_segments() if one is not self._log.segments.active]
 
     async def _cut_damaged_end(self) -> bool:
         """Cuts off damage at the end of a follower's log; returns whether it did."""

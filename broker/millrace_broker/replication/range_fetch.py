@@ -7,6 +7,7 @@
 |---|---|
 | have a CRC that matches, and a known codec | it may be damaged there, too |
 | begin where the one before ends, or behind that where compaction may have left a gap | a hole is no healing |
+| have all its records, but for the same case | a tombstone that is gone there may be needed here |
 | end within the range | replicas have the same batches |
 | have a leader epoch between those around the range | the replica may have another history |
 | be the same at another replica, if one answers (compacted logs differ) | one of the two may be wrong |
@@ -101,6 +102,8 @@ def _check_fits(batches: memoryview, position: int, header: BatchHeader, missing
             f"its batch has offsets {header.base_offset} to {header.last_offset}, where {next_offset} to "
             f"{missing.end_offset - 1} are missing"
         )
+    if header.record_count <= header.last_offset_delta and not missing.may_leave_out:
+        raise InvalidRecordError(f"its batch at offset {header.base_offset} lacks records, as compaction leaves them")
     if not missing.least_epoch <= header.partition_leader_epoch <= missing.largest_epoch:
         raise InvalidRecordError(
             f"its batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, and those "

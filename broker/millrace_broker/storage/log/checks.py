@@ -1,6 +1,7 @@
 """The checks of a log while it is in use: of all of it at once, or of one segment at a time, as the scrubber asks.
 
-`verify` goes over all segments by the descriptors that the broker has open. `SegmentScrub` looks at what the next
+`verify` goes over all segments by the descriptors that the broker has open, sets damage aside and mends leader epochs.
+`SegmentScrub` looks at what the next
 start would find: it opens the file of a closed segment by its name.
 
 | what is wrong | what becomes of it |
@@ -27,8 +28,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, StorageError
@@ -58,11 +60,26 @@ def verify(fs: FileSystem, segments: LogSegments, epochs: LeaderEpochs, *, dry_r
         with storage_errors(segments.directory):
             report = verify_log(
                 fs, segments.topic_partition, segments.start_offset, end, now[:],
-                epochs=epochs.entries, gapless_from=segments.gaps.gapless_from, dry_run=dry_run,
+                epochs=epochs.entries, mend=partial(_mend_epochs, segments, truncations),
+                gapless_from=segments.gaps.gapless_from, dry_run=dry_run,
             )  # fmt: skip
         with segments.names_lock:
             if truncations == segments.truncations:
                 return report
+
+
+def _mend_epochs(segments: LogSegments, truncations: int, check: SegmentCheck) -> int | None:
+    """Mends leader epochs of a segment's batches; returns how many, None where the log has changed. Raises OSError."""
+    with _settled(segments, truncations, check.segment) as is_settled:
+        return check.mend_epochs() if is_settled else None
+
+
+@contextmanager
+def _settled(segments: LogSegments, truncations: int, segment: LogSegment) -> Iterator[bool]:
+    """Yields whether a log still has a segment as it was; within the context it is not cut, nor taken out."""
+    with segments.names_lock:
+        is_same_log = not segments.is_closed and segments.truncations == truncations
+        yield is_same_log and not segments.is_held and segment in segments.now
 
 
 @dataclass(slots=True)
@@ -197,13 +214,8 @@ class SegmentScrub:
             self._fs.close(fd)
         return True
 
-    @contextmanager
-    def _settled(self) -> Iterator[bool]:
-        """Yields whether the log still has the segment as it was; within the context it is not cut, nor taken out."""
-        segments = self._segments
-        with segments.names_lock:
-            is_same_log = not segments.is_closed and segments.truncations == self._truncations
-            yield is_same_log and not segments.is_held and self._segment in segments.now
+    def _settled(self) -> AbstractContextManager[bool]:
+        return _settled(self._segments, self._truncations, self._segment)
 
     def _set_aside(self, check: SegmentCheck) -> None:
         if not check.damaged_offsets:
@@ -219,10 +231,9 @@ class SegmentScrub:
         wrong = check.wrong_epochs
         if not wrong:
             return
-        with self._settled() as is_settled:
-            if not is_settled:
-                return
-            mended = check.mend_epochs()
+        mended = _mend_epochs(self._segments, self._truncations, check)
+        if mended is None:
+            return
         self.result.findings += len(wrong)
         if mended:
             self._fs.fsync(self._segment.fd)

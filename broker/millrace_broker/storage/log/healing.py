@@ -187,6 +187,10 @@ class LogHealing:
         """The offset from which on the log leaves out none: neither compaction nor a leader's has removed any."""
         return self._segments.gaps.gapless_from
 
+    def allow_gaps(self, below: int) -> None:
+        """Lets the log leave out offsets below this one, as other replicas do. Raises StorageError."""
+        self._segments.gaps.begin(below)
+
     def removed_up_to(self) -> int:
         """Returns the offset up to which batches or records were removed, as by compaction; 0 where none was.
 

@@ -56,12 +56,12 @@ class SegmentCheck:
         With `up_to_offset`, where a batch ends, those above it are not checked, nor are the indexes. `pace` gets the
         size of each batch that was checked, and may wait, or raise an error that ends the check.
         """
+        self.segment = segment
         self.batches = self.records = self.checked_bytes = 0
         self.indexes: IndexCheck | None = None
         self.size_bytes = segment.size_bytes
         self.damaged_offsets: list[int] = []
         self._log_findings: list[LogFinding] = []
-        self._segment = segment
         self._fs = fs
         self._end_offset = MAX_LONG if next_base is None else next_base
         self._gapless_from = gapless_from
@@ -79,7 +79,7 @@ class SegmentCheck:
     @property
     def findings(self) -> list[LogFinding]:
         """What was found so far, in the batches first."""
-        path, indexes = self._segment.path, [] if self.indexes is None else self.indexes.findings
+        path, indexes = self.segment.path, [] if self.indexes is None else self.indexes.findings
         epochs = [LogFinding(file=path, position=one.position, reason=str(one)) for one in self.wrong_epochs]
         return self._log_findings + epochs + indexes
 
@@ -87,7 +87,7 @@ class SegmentCheck:
     def report(self) -> VerifiedSegment:
         """The segment's size, the counts of batches and records that were read, and the number of findings."""
         return VerifiedSegment(
-            base_offset=self._segment.base_offset,
+            base_offset=self.segment.base_offset,
             size_bytes=self.size_bytes,
             batches=self.batches,
             records=self.records,
@@ -99,7 +99,7 @@ class SegmentCheck:
 
         Raises OSError, and what `pace` raises.
         """
-        segment = self._segment
+        segment = self.segment
         self.indexes = IndexCheck(self._fs, segment) if self._is_whole else None
         self.size_bytes = segment.size_bytes  # after the indexes were read: none of their entries is for later batches
         if segment.damage and self.indexes is not None:
@@ -116,12 +116,12 @@ class SegmentCheck:
     def set_aside(self) -> None:
         """Adds the damage that `run` found to the segment's damaged ranges, which reads pass over. Raises OSError."""
         for offset in self.damaged_offsets:
-            if covering(self._segment.damage, offset) is None:
-                set_aside_from(self._fs, self._segment, offset, self._gapless_from)
+            if covering(self.segment.damage, offset) is None:
+                set_aside_from(self._fs, self.segment, offset, self._gapless_from)
 
     def mend_epochs(self) -> int:
         """Mends leader epochs of batches where that is certain; returns how many. Raises OSError."""
-        return mend(self._fs, self._segment, self.wrong_epochs)
+        return mend(self._fs, self.segment, self.wrong_epochs)
 
     def _walk(self, fd: int, start: int, end: int, next_offset: int) -> None:
         """Checks the batches between two positions, the first to be at `next_offset`; goes on behind damage."""
@@ -135,7 +135,7 @@ class SegmentCheck:
                     if next_offset >= self._up_to_offset:
                         return
             except RecordError as error:
-                bounds = SearchBounds(end, next_offset, self._segment.base_offset + MAX_RELATIVE_OFFSET)
+                bounds = SearchBounds(end, next_offset, self.segment.base_offset + MAX_RELATIVE_OFFSET)
                 found = batch_behind(self._fs, fd, start, bounds)
                 behind = "the end" if found is None else f"offset {found.base_offset} at position {found.position}"
                 self._find(start, f"{error}; offset {next_offset} up to {behind} can't be read")
@@ -143,7 +143,7 @@ class SegmentCheck:
                 start, next_offset = (end, next_offset) if found is None else (found.position, found.base_offset)
 
     def _check(self, position: int, header: BatchHeader, next_offset: int, *, crc_holds: bool) -> None:
-        segment = self._segment
+        segment = self.segment
         if not crc_holds:
             self._find(position, f"CRC-32C of the batch at offset {header.base_offset} is wrong")
             self._note_damage(next_offset)
@@ -158,7 +158,7 @@ class SegmentCheck:
     def _find_offset(self, header: BatchHeader, position: int, expected: int) -> None:
         """Adds a finding for a batch with another offset than expected, unless offsets may be left out there."""
         reason = f"offset {header.base_offset} where {expected} is expected"
-        gap = LogFinding(file=self._segment.path, position=position, reason=reason)
+        gap = LogFinding(file=self.segment.path, position=position, reason=reason)
         is_left_out = expected < header.base_offset <= self._gapless_from
         if is_left_out and header.next_offset <= self._end_offset:
             self._gaps = [(gap, expected)]
@@ -174,7 +174,7 @@ class SegmentCheck:
             self.indexes.note_damage()
 
     def _find(self, position: int, reason: str) -> None:
-        self._log_findings.append(LogFinding(file=self._segment.path, position=position, reason=reason))
+        self._log_findings.append(LogFinding(file=self.segment.path, position=position, reason=reason))
 
 
 def verify_log(
@@ -185,13 +185,14 @@ def verify_log(
     segments: Sequence[LogSegment],
     *,
     epochs: Entries,
+    mend: Callable[[SegmentCheck], object],
     gapless_from: int = 0,
     dry_run: bool = False,
 ) -> VerifyReport:
     """Checks all batches and index entries of the segments, but for those deleted meanwhile; returns a report.
 
-    `epochs` are those of the log up to its end. From `gapless_from` on it leaves out no offset. A dry run reads none.
-    Raises OSError.
+    `epochs` are those of the log up to its end, `mend` is called to mend those of batches that are wrong. From
+    `gapless_from` on the log leaves out no offset. A dry run reads none. Raises OSError.
     """
     checks: list[SegmentCheck] = []
     for segment, following in zip_longest(segments, segments[1:]):
@@ -204,6 +205,7 @@ def verify_log(
             if not dry_run:
                 check.run()
                 check.set_aside()
+                mend(check)
         finally:
             segment.release()
         checks.append(check)
