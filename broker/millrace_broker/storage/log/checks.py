@@ -33,23 +33,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from millrace.config import MAX_LONG
-from millrace.errors import CorruptRecordError, StorageError
+from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import REWRITTEN_FILE_SUFFIX
+from millrace_broker.storage.log.healing import COPY_BYTES, SegmentHealing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.recovery.verification import Pace, SegmentCheck, verify_log
 from millrace_broker.storage.reports import VerifyReport
 from millrace_broker.storage.segments.batch_epochs import EpochComparison
-from millrace_broker.storage.segments.damage import DamagedRange, Synced
+from millrace_broker.storage.segments.damage import DamagedRange
 from millrace_broker.storage.segments.segment import LogSegment
-from millrace_broker.storage.segments.segment_swap import discard
 
 logger = logging.getLogger(__name__)
-
-COPIED_BYTES = 256 << 10
 
 
 def verify(fs: FileSystem, segments: LogSegments, epochs: LeaderEpochs, *, dry_run: bool) -> VerifyReport:
@@ -162,19 +160,17 @@ class SegmentScrub:
             self._mend_epochs(named)
             self._check_indexes(named)
             return
-        opened = self._new_check(next_base)
-        try:
-            opened.run()
-            self._set_aside(opened)
-            self._mend_epochs(opened)
-            if not is_there:
-                self._write_again(segment.path, "the file is missing")
-            elif not opened.damaged_offsets:
-                self._write_again(segment.path, named.findings[0].reason)
-        except FileNotFoundError:
-            if self._is_open():
-                raise
+        if not is_there and not self._is_open():
             self._set_all_aside()
+            return
+        opened = self._new_check(next_base)
+        opened.run()
+        self._set_aside(opened)
+        self._mend_epochs(opened)
+        if not is_there:
+            self._write_again(segment.path, "the file is missing")
+        elif not opened.damaged_offsets:
+            self._write_again(segment.path, named.findings[0].reason)
 
     def _is_open(self) -> bool:
         """Returns whether the segment's file can be read though its name is gone, as its descriptor is still open."""
@@ -257,53 +253,19 @@ class SegmentScrub:
             self.result.is_left |= is_settled and not segment.is_sealed
             if not is_settled or not segment.is_sealed:
                 return
-        new = self._copy()
-        try:
-            is_swapped = self._segments.replace([segment], new, self._truncations, self._config.file_delete_delay_ms)
-        except BaseException:
-            discard(self._fs, new)
-            raise
-        if is_swapped:
-            self._tell("%s: %s; the segment was written again from the file that is open", path, reason)
-        else:
-            discard(self._fs, new)
-
-    def _copy(self) -> LogSegment:
-        segment = self._segment
-        new = LogSegment(self._fs, self._segments.directory, segment.base_offset, self._config, REWRITTEN_FILE_SUFFIX)
-        try:
-            self._fill(new)
-        except BaseException:
-            discard(self._fs, new)
-            raise
-        return new
-
-    def _fill(self, new: LogSegment) -> None:
-        """Copies the segment's bytes into an empty one, builds its indexes, and syncs it. Raises OSError."""
-        segment = self._segment
-        self._fs.truncate(new.fd, 0)  # an earlier try may have left something
-        new.size_bytes = 0
-        while new.size_bytes < segment.size_bytes:
-            size_bytes = min(COPIED_BYTES, segment.size_bytes - new.size_bytes)
-            portion = segment.read_at(new.size_bytes, size_bytes)
-            if not portion:
-                break  # damage reaches over the end of a file that was cut short
-            new.write([portion], len(portion))
-            self._pace(len(portion))
-        new.repaired = segment.repaired
-        end_offset = segment.next_offset
-        new.recover(truncate=False, gaps_up_to_offset=end_offset, synced=Synced(MAX_LONG, end_offset, is_end=True))
-        known = {one.start_offset for one in segment.damage}
-        if any(one.start_offset not in known for one in new.damage):
-            raise CorruptRecordError(f"{segment.path} can't be written again: {new.damage[0]}")
-        new.damage = segment.damage
-        new.next_offset = end_offset
-        if not new.transaction_index.replace(segment.transaction_index.entries()):
-            raise StorageError(f"{new.path}: the disk has no room for the segment to be written again")
-        new.finish()
-        new.set_modified_ms(segment.modified_ms)
-        new.sync()
-        new.seal()
+        delay_ms = self._config.file_delete_delay_ms
+        with SegmentHealing(self._fs, self._segments.directory, self._config, segment, REWRITTEN_FILE_SUFFIX) as new:
+            for position in range(COPY_BYTES, segment.size_bytes + COPY_BYTES, COPY_BYTES):
+                new.copy_up_to(min(position, segment.size_bytes))
+                self._pace(COPY_BYTES)
+            known, copied = {one.start_offset for one in segment.damage}, new.complete()
+            unknown = [one for one in copied.damage if one.start_offset not in known]
+            if unknown:
+                raise CorruptRecordError(f"{segment.path} can't be written again: {unknown[0]}")
+            copied.damage = segment.damage
+            if self._segments.replace([segment], copied, self._truncations, delay_ms):
+                new.taken()
+                self._tell("%s: %s; the segment was written again from the file that is open", path, reason)
 
     def _tell(self, sentence: str, *values: object) -> None:
         self.result.findings += 1

@@ -51,16 +51,19 @@ MAX_POSITION = 2**31 - 1
 
 
 class NewSegment:
-    """A segment that is being written under `.healed.tmp` names; used as a context, which removes what was not taken.
+    """A segment that is being written beside the log's; used as a context, which removes what was not taken.
 
     Its methods raise StorageError.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, config: LogConfig, base_offset: int) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, config: LogConfig, base_offset: int, suffix: str = HEALED_FILE_SUFFIX
+    ) -> None:
+        """Makes the files, with a suffix, in place of those that an earlier attempt has left. Raises StorageError."""
         self._fs = fs
-        arguments = fs, directory, base_offset, config, HEALED_FILE_SUFFIX
+        arguments = fs, directory, base_offset, config, suffix
         with storage_errors(directory):
-            discard(fs, LogSegment(*arguments))  # an earlier attempt may have left it
+            discard(fs, LogSegment(*arguments))
             self.segment = LogSegment(*arguments)
         self._unsynced_bytes = 0
         self._is_taken = False
@@ -112,10 +115,17 @@ class NewSegment:
 
 
 class SegmentHealing(NewSegment):
-    """The new segment in the place of `damaged`: its ranges are filled one after the other, by position."""
+    """A copy of a segment that takes its place: its damaged ranges are filled one after the other, by position."""
 
-    def __init__(self, fs: FileSystem, directory: str, config: LogConfig, damaged: LogSegment) -> None:
-        super().__init__(fs, directory, config, damaged.base_offset)
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        damaged: LogSegment,
+        suffix: str = HEALED_FILE_SUFFIX,
+    ) -> None:
+        super().__init__(fs, directory, config, damaged.base_offset, suffix)
         self._damaged = damaged
         self._copied_to = 0
         self._missing: list[DamagedRange] = []
