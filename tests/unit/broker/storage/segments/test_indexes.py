@@ -101,7 +101,7 @@ def test_what_a_crash_may_leave_is_told_from_a_good_index(content: bytes, sane: 
 
 @pytest.mark.parametrize("cut_at", [400, 401])
 def test_a_cut_index_is_synced_also_where_another_object_has_written_it(cut_at: int) -> None:
-    """A truncation opens the file anew; where the cut drops no entry, the file must be synced all the same."""
+    """A truncation opens the file once more, and must sync it also where the cut drops no entry."""
     fs = CrashFileSystem()
     grown(fs).write()
     fs.fsync_dir("/")
