@@ -123,10 +123,11 @@ class SimulatedBroker:
         self.spawn(self._chores())
 
     def die(self, *, power_cut: bool = False, wipe: bool = False) -> None:
-        """Ends the process; with `power_cut` also the machine, and with `wipe` the disk. The session ends later."""
-        self._end_process()
-        self.session.disconnect()
-        self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire, self.session)
+        """Ends the process if it runs; with `power_cut` also the machine, and with `wipe` the disk."""
+        if self.is_running:
+            self._end_process()
+            self.session.disconnect()
+            self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire, self.session)
         if power_cut:
             self.machine.starts_again()
         if wipe:
@@ -359,7 +360,7 @@ class SimulatedBroker:
             except MillraceError:  # cut off from ZooKeeper
                 pass
             await asyncio.sleep(0.3)
-        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self._look, self._owes))
+        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self.look, self._owes))
         self.controller.start()
 
     def _registered(self, czxid: int) -> None:
@@ -391,14 +392,14 @@ class SimulatedBroker:
         if not self.world.topic_configs or self.world.chance.random() < 0.5:
             return
         for broker in self.world.brokers.values():
-            broker._look()  # noqa: SLF001  they are of one kind
+            broker.look()
         with suppress(StorageError):  # the disk is full
             for _ in self.logs.retention():
                 pass
             self.logs.remove_deleted()
             self._cleaner.run()
             self.logs.release_replaced()
-        self._look()
+        self.look()
 
     def _ask_for_refused_roles(self) -> None:
         """Does what `ClusterMember` does, without its threads."""
@@ -417,7 +418,8 @@ class SimulatedBroker:
     def _owes(self, what: str) -> None:
         self.world.anomaly(f"broker {self.id}: {what} is not answered")
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Lets the judges look at the broker, if it runs."""
         if self.is_running:
             self.world.look_at(self)
 
