@@ -29,6 +29,7 @@ def test_settings_are_what_the_seed_decides():
     settings = [Settings.drawn(Random(seed)) for seed in SEEDS]
     assert settings == [Settings.drawn(Random(seed)) for seed in SEEDS]
     assert {one.replicas for one in settings} == {1, 2, 3, 5}
+    assert {one.loses_anything for one in settings} == {True, False}
 
 
 def test_no_more_replicas_are_needed_than_there_are():

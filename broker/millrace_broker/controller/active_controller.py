@@ -16,7 +16,6 @@ from uuid import UUID
 
 from millrace.addresses import PLAINTEXT, Address
 from millrace.errors import ErrorCode, ProducerIdsExhaustedError, StorageError
-from millrace.leader_states import NO_LEADER
 from millrace.wire.controller_apis import NO_BROKER_EPOCH
 from millrace.zk import codec, paths
 from millrace_broker.controller.broker_channels import BrokerChannels
@@ -27,21 +26,20 @@ from millrace_broker.controller.control_requests import (
     deleted_replicas,
     roles_in,
 )
-from millrace_broker.controller.controller_store import ControllerStore, Notification, WrittenState
+from millrace_broker.controller.controller_store import ControllerStore, Notification
 from millrace_broker.controller.elections import (
     AskedPartition,
     IsrProposal,
     LogEnds,
-    elect_after_restart,
     elect_at_shutdown,
     elect_longest,
     elect_preferred,
     find_imbalance,
     judge,
 )
-from millrace_broker.controller.eligibility import NOTHING_LOST, BrokerLosses
 from millrace_broker.controller.log_ends import Questions
 from millrace_broker.controller.partition_leaders import PartitionLeaders, Reassignments
+from millrace_broker.controller.restarts import Restarts
 from millrace_broker.controller.topic_deletions import TopicDeletions
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
@@ -82,6 +80,7 @@ class ActiveController:
         )
         self._deletions = TopicDeletions(self.cluster, store, self._requests, is_enabled=config.deletes_topics)
         self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
+        self._restarts = Restarts(self.cluster, store, self._leaders)
 
     def start(self) -> None:
         """Reads the cluster's state, tells it to all brokers, elects leaders, continues reassignments and deletions."""
@@ -97,7 +96,7 @@ class ActiveController:
         self._deletions.read_requests()
         self._requests.tell_metadata(self.cluster.brokers, self.cluster.leaders)
         self._start_replicas(self.cluster.brokers.keys())
-        self._elect_after_restarts(written, self.cluster.brokers.keys())
+        self._restarts.elect_at_start(written)
         self._elect_all()
         self._send(metadata_first=True)  # a coordinator has to know the leaders of all partitions
         self._reassignments.go_on(self.reassignments(), is_begin=True)
@@ -112,7 +111,7 @@ class ActiveController:
         come = {one for one in found if one not in known or one in gone}
         moved = {one for one in found.keys() - come if found[one] != known[one]}
         if gone:
-            self._remove_brokers(gone)
+            self._remove_brokers(gone, {one: found[one] for one in gone if one in found})
         for broker in moved:
             self._channels.close(broker)  # `_add_brokers` sends everything again
         for broker in come | moved:
@@ -121,7 +120,7 @@ class ActiveController:
         if gone:
             self._requests.tell_metadata(self.cluster.brokers)
         if come or moved:
-            self._add_brokers(come | moved)
+            self._add_brokers(come, moved)
         self._send()
 
     def process_ended(self, broker: LiveBroker) -> None:
@@ -349,69 +348,34 @@ class ActiveController:
         for broker in self.cluster.brokers:
             self._channels.close(broker)
 
-    def _elect_after_restarts(self, written: Mapping[TopicPartition, WrittenState], unseen: Collection[int]) -> None:
-        """Elects leaders where in-sync replicas may have lost records since the states were written.
+    def _remove_brokers(self, gone: AbstractSet[int], back: Mapping[int, LiveBroker]) -> None:
+        """Removes brokers that are gone, also from ISRs, and elects other leaders for the partitions that they led.
 
-        They may if their broker has reported a loss since then, or is one of `unseen`, which have registered again
-        without a controller that saw them go.
+        Some are already `back`. What these have lost comes first: no state is to be written that passes over it.
         """
-        epochs = {one: self.cluster.brokers[one].epoch for one in unseen}
-        losses = self._losses()
-        restarted = {key: _in_sync_before(one, epochs) for key, one in written.items()}
-        lost = {
-            key: losses.since(key, assignment, state, zxid)
-            for key, (state, zxid) in written.items()
-            if (assignment := self.cluster.assignment(key)) is not None
-        }
-
-        def elected(key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
-            reachable, online = self.cluster.reachable(key), self.cluster.online(key)
-            return elect_after_restart(assignment, state, reachable, online, restarted=restarted[key], lost=lost[key])
-
-        self._leaders.change([key for key in lost if restarted[key] or lost[key] != NOTHING_LOST], elected)
-
-    def _losses(self) -> BrokerLosses:
-        brokers, reports = self.cluster.brokers, self._store.reports
-        return BrokerLosses(brokers, reports.new_disks(brokers.values()), reports.power_losses(brokers.values()))
-
-    def _remove_brokers(self, gone: AbstractSet[int]) -> None:
-        """Removes brokers that are gone, also from ISRs, and elects other leaders for the partitions that they led."""
         logger.info("brokers %s are gone", sorted(gone))
         for broker in gone:
             del self.cluster.brokers[broker]
             self.cluster.shutting_down.discard(broker)
             self.cluster.failed_replicas.pop(broker, None)
             self._channels.close(broker)
+        self._restarts.elect_without_lost(back)
         concerned = [key for key, one in self.cluster.kept_partitions() if gone & set(one.replicas)]
         self._leaders.elect_leaders(concerned)
 
-    def _add_brokers(self, come: AbstractSet[int]) -> None:
+    def _add_brokers(self, come: AbstractSet[int], moved: AbstractSet[int]) -> None:
         """Tells new brokers, or those with other endpoints, the metadata, and makes them lead and follow partitions."""
-        logger.info("brokers %s have come, or changed their registrations", sorted(come))
+        told = come | moved
+        logger.info("brokers %s have come, or changed their registrations", sorted(told))
         self._requests.tell_metadata(self.cluster.brokers)
-        self._requests.tell_metadata(come, self.cluster.leaders)
+        self._requests.tell_metadata(told, self.cluster.leaders)
         self._send()  # before roles, as at the start
-        self._start_replicas(come)
-        self._elect_without_lost(come)
+        self._start_replicas(told)
+        self._restarts.elect_without_lost({one: self.cluster.brokers[one] for one in come})
         self._elect_all()
-        moved = self.reassignments()
-        self._reassignments.go_on((key for key in moved if not come.isdisjoint(moved[key].replicas)), is_begin=True)
-        self._deletions.ask_again(come)
-
-    def _elect_without_lost(self, come: AbstractSet[int]) -> None:
-        """Lets no replica count for what it had before, where its broker (of `come`) has lost a disk or its power."""
-        losses = self._losses()
-        lossy = {one for one in come if losses.concern(one)}
-        keys = [key for key, state in self.cluster.leaders.items() if not lossy.isdisjoint(self._concerned(key, state))]
-        if keys:
-            self._elect_after_restarts(self._store.written_states(self.cluster.replica_counts(keys)), ())
-
-    def _concerned(self, key: TopicPartition, state: LeaderAndIsr) -> Collection[int]:
-        """Returns the replicas whose losses decide who leads: without a leader all, else those that may be elected."""
-        assignment = self.cluster.assignment(key)
-        if state.leader == NO_LEADER and assignment is not None:
-            return assignment.replicas
-        return (*state.isr, *state.eligibility.eligible)
+        moving = self.reassignments()
+        self._reassignments.go_on((key for key in moving if not told.isdisjoint(moving[key].replicas)), is_begin=True)
+        self._deletions.ask_again(told)
 
     def _start_replicas(self, brokers: Collection[int]) -> None:
         """Tells brokers, for all replicas that they have, whether they lead or follow."""
@@ -484,11 +448,6 @@ def _by_name(asked: AskedPartition, names: Mapping[UUID, str]) -> TopicPartition
     if isinstance(asked, TopicPartition):
         return asked
     return TopicPartition(names[asked.topic_id], asked.partition) if asked.topic_id in names else None
-
-
-def _in_sync_before(written: WrittenState, zxids: Mapping[int, int]) -> frozenset[int]:
-    """Returns those in-sync replicas whose broker's transaction in `zxids` is newer than the stored leader and ISR."""
-    return frozenset(one for one in written.state.isr if zxids.get(one, written.zxid) > written.zxid)
 
 
 def _named(notification: Notification) -> list[TopicPartition]:

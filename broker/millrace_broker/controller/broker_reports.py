@@ -1,6 +1,7 @@
 """What brokers and operators have written down that decides who may lead: losses, damage, and the min ISR.
 
-A report of a loss counts from the registration that it names, or from the present one where it names none yet. One
+A report of a loss counts from the registration that it names. Where it names none yet, it counts from the present one,
+or from its own transaction if that is newer: then the registration is that of the process before, and ends soon. One
 that can't be read is logged, and counts as a loss of everything in the present registration.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import ZooKeeperError
 from millrace.zk import codec, paths
-from millrace.zk.eligibility import LossReport, decode_damage, decode_loss
+from millrace.zk.eligibility import decode_damage, decode_loss
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.eligibility import Loss, MinIsr
@@ -106,8 +107,10 @@ def _zxid(node: Node | None) -> int:
 def _loss(broker: LiveBroker, path: str, node: Node) -> Loss:
     sentence = "%s can't be read, and counts as a loss of everything"
     report = codec.readable(lambda data: decode_loss(data, node.modified_zxid), node.data, logger, sentence, path)
-    report = report or LossReport(None)
-    return Loss(broker.epoch if report.broker_epoch is None else report.broker_epoch, report.kept)
+    if report is None:
+        return Loss(broker.epoch)
+    newest = max(broker.epoch, node.modified_zxid)
+    return Loss(newest if report.broker_epoch is None else report.broker_epoch, report.kept)
 
 
 def _damage(broker: int, node: Node) -> frozenset[TopicPartition] | None:

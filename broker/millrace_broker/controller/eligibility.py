@@ -24,7 +24,7 @@ was changed in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -62,18 +62,26 @@ NOTHING_LOST = LostReplicas()
 
 
 class Loss(NamedTuple):
-    """A broker's loss: the registration (broker epoch) that followed on it, and the partitions that were kept."""
+    """A broker's loss: the registration (broker epoch) that followed on it, and the partitions that were kept.
+
+    While the broker has not registered yet, it is the transaction that wrote the report.
+    """
 
     broker_epoch: int
     kept: frozenset[Partition] = frozenset()
 
 
 class BrokerLosses(NamedTuple):
-    """The live brokers, and what each of them has lost last, by its id: a disk, or power."""
+    """The live brokers, and what each of them has lost last, by its id: a disk, or power.
+
+    The controller learns only now of the present registrations of those that `come`: in these, none of them was taken
+    into an ISR yet.
+    """
 
     brokers: Mapping[int, LiveBroker]
     new_disks: Mapping[int, Loss]
     power_losses: Mapping[int, Loss]
+    come: Collection[int] = ()
 
     def concern(self, broker: int) -> bool:
         """Returns whether a replica on this broker may have lost records at some time."""
@@ -83,19 +91,26 @@ class BrokerLosses(NamedTuple):
         """Returns which replicas of a partition have lost records since the transaction `zxid` wrote its state.
 
         A loss in the present registration of a broker may have been overlooked when others wrote the state. One that
-        is in sync was taken into the ISR for what it had after the loss (KIP-903), but an eligible one was not.
+        is in sync was taken into the ISR for what it had after the loss (KIP-903), but an eligible one was not; and
+        nor was one that comes only now, though the state may be newer than its registration.
         """
         emptied = frozenset(
             one
             for one in assignment.replicas
-            if (loss := self.new_disks.get(one)) and loss.broker_epoch > zxid and key not in loss.kept
+            if (loss := self.new_disks.get(one)) and self._counts(one, loss, zxid) and key not in loss.kept
         )
         held = {*state.isr, *state.eligibility.eligible}
-        powerless = frozenset(one for one in held if (loss := self.power_losses.get(one)) and loss.broker_epoch > zxid)
+        powerless = frozenset(
+            one for one in held if (loss := self.power_losses.get(one)) and self._counts(one, loss, zxid)
+        )
         unsure = frozenset(one for one in state.eligibility.eligible if self._is_silent(one) or self._has_lost_now(one))
         if state.leader != NO_LEADER and held.isdisjoint(emptied | powerless):
             emptied = NOBODY
         return LostReplicas(emptied, powerless, unsure)
+
+    def _counts(self, broker: int, loss: Loss, zxid: int) -> bool:
+        """Returns whether a replica has lost something since it was in the ISR of the state of this transaction."""
+        return loss.broker_epoch > zxid or (broker in self.come and loss.broker_epoch >= self.brokers[broker].epoch)
 
     def _is_silent(self, broker: int) -> bool:
         """Returns whether a broker is live and does not tell what it has lost: Apache Kafka's, or a former release."""

@@ -15,6 +15,7 @@ or, where `call_later` is given, a moment later for all changes together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from millrace.errors import ZooKeeperError
 from millrace.zk.operations import ANY_VERSION, Check, Create, Delete, Operation, Reason, Refused, SetData, Written
@@ -25,6 +26,14 @@ EVERYTHING = ""
 NO_SESSION = 0
 
 
+class Listener(Protocol):
+    """Hears of each change, as sessions do."""
+
+    def changed(self, path: str, *, comes_or_goes: bool) -> None:
+        """Hears of a node that was set, or that has come or gone."""
+        ...
+
+
 class ModelZooKeeper:
     """The nodes that all sessions share, by their paths, and the sessions that watch them."""
 
@@ -32,7 +41,7 @@ class ModelZooKeeper:
         self.nodes: dict[str, Node] = {}
         self.zxid = 0
         self._created_below: dict[str, int] = {}
-        self._sessions: list[ModelSession] = []
+        self._listeners: list[Listener] = []
         self._last_session_id = 1000
 
     def new_session_id(self) -> int:
@@ -40,9 +49,9 @@ class ModelZooKeeper:
         self._last_session_id += 1
         return self._last_session_id
 
-    def join(self, session: ModelSession) -> None:
-        """Takes a session that is to hear of changes."""
-        self._sessions.append(session)
+    def join(self, listener: Listener) -> None:
+        """Takes a session, or something else, that is to hear of changes."""
+        self._listeners.append(listener)
 
     # What another program does.
 
@@ -135,8 +144,8 @@ class ModelZooKeeper:
 
     def _tell(self, changes: Iterable[tuple[str, bool]]) -> None:
         for path, comes_or_goes in changes:
-            for session in self._sessions:
-                session.changed(path, comes_or_goes=comes_or_goes)
+            for listener in self._listeners:
+                listener.changed(path, comes_or_goes=comes_or_goes)
 
 
 class ModelSession:

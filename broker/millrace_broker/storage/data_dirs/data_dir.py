@@ -13,7 +13,7 @@ from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace_broker.storage.checkpoints import salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
-from millrace_broker.storage.failures import DirHealth, storage_errors
+from millrace_broker.storage.failures import DirHealth, is_disk_full, storage_error, storage_errors
 from millrace_broker.storage.filenames import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
@@ -77,16 +77,23 @@ class DataDir:
     def begin(self, boot_id: str | None = None) -> None:
         """Removes the clean-shutdown marker: from now on the folder may be changed, and a crash means recovery.
 
-        Before that it writes the id of the machine's last start, if that is known. Raises StorageError.
+        Before that it writes the id of the machine's last start, if that is known. On a full disk the former id stays,
+        so that after a crash a loss of power is reported once more. Raises StorageError.
         """
         if boot_id is not None and boot_id != read_boot_id(self._fs, self.path):
-            with storage_errors(self.path):
-                write_file_durably(self._fs, self._join(BOOT_ID), f"{boot_id}\n".encode())
+            self._write_boot_id(boot_id)
         if self.is_clean:
             marker = self._join(CLEAN_SHUTDOWN)
             with storage_errors(marker):
                 self._fs.unlink(marker)
                 self._fs.fsync_dir(self.path)
+
+    def _write_boot_id(self, boot_id: str) -> None:
+        try:
+            write_file_durably(self._fs, self._join(BOOT_ID), f"{boot_id}\n".encode())
+        except OSError as error:
+            if not is_disk_full(error):
+                raise storage_error(self.path, error) from error
 
     @property
     def is_held(self) -> bool:

@@ -147,15 +147,18 @@ class IndexFile:
         self._fs.fsync(self._fd)
 
     def cut(self, value: int) -> None:
-        """Drops the entries with this value or a larger one, and lets others be appended. Raises OSError."""
+        """Drops the entries with this value or a larger one, and lets others be appended. Raises OSError.
+
+        What is left is to be synced, too: whoever had the file open before may have written it, and not synced it.
+        """
         self.grow()
         assert self._columns is not None
+        self._is_synced = False
         kept = bisect_left(self._columns[VALUE], value)
         for column in self._columns:
             del column[kept:]
         if kept < self._written:
             self._fs.truncate(self._fd, kept * self.ENTRY.size)
-            self._is_synced = False
             self._written, self._file_bytes = kept, kept * self.ENTRY.size
         self._last = self.last
 

@@ -8,6 +8,8 @@
   Readers get it, and no other one, at its offset, and it is there at the end.
 - In the end all replicas have the same log, and all are in sync.
 
+Where nothing is promised any more (`promises`), what readers had may be lost, and is not compared.
+
 Logs are compared batch by batch, as bytes.
 """
 
@@ -22,6 +24,7 @@ from millrace.records.batch import walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import Log, TopicPartition
+from millrace_support.simulation.promises import Promises
 from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.workloads.compaction_judge import CompactedHistory
 from millrace_support.simulation.workloads.drawn import (
@@ -41,9 +44,15 @@ class Judge:
     """Looks at brokers while they run, and at the end."""
 
     def __init__(
-        self, partitions: Iterable[TopicPartition], clock: Clock, workloads: Workloads, settings: Settings
+        self,
+        partitions: Iterable[TopicPartition],
+        clock: Clock,
+        workloads: Workloads,
+        settings: Settings,
+        promises: Promises,
     ) -> None:
         self.anomalies: list[str] = []
+        self.promises = promises
         self._settings = settings
         self.acknowledged: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._written: dict[TopicPartition, set[bytes]] = defaultdict(set)
@@ -101,8 +110,11 @@ class Judge:
     ) -> None:
         """Notes an answer to a write with acks=all; as many replicas as min.insync.replicas asks for must have it.
 
-        A replica whose log is closed is None, and may have it. `factor` leaves out what a reassignment adds.
+        A replica whose log is closed, or may have been lost since, is None, and may have it. `factor` leaves out what a
+        reassignment adds.
         """
+        if self.promises.is_void(key):
+            return
         payload = batch[AFTER_CRC:]
         holders = sum(log is None or self._may_have(log, offset, payload) for log in replicas)
         if holders < self._settings.least_holders(factor):
@@ -124,7 +136,7 @@ class Judge:
             self.anomaly(
                 f"{key}: the high watermark of broker {broker_id} goes back in epoch {epoch}, to {high_watermark}"
             )
-        if high_watermark > before:
+        if high_watermark > before and not self.promises.is_void(key):
             self._read(key, broker_id, partition.log, before, high_watermark)
         self._high_watermarks[key, broker_id, start, epoch] = high_watermark
 
@@ -140,11 +152,13 @@ class Judge:
 
     def look_at_log(self, broker_id: int, start: int, key: TopicPartition, log: Log) -> None:
         """Looks where a log with limits begins; `start` is the number of its broker's process."""
-        self.retention[key].looks_at(broker_id, start, log, self._clock.now_ms())
+        if not self.promises.is_void(key):
+            self.retention[key].looks_at(broker_id, start, log, self._clock.now_ms())
 
     def compare(self, key: TopicPartition, replicas: dict[int, Log]) -> None:
         """Compares the logs of a partition once everything is in sync again."""
-        history, begin = self.histories[key], max(log.log_start_offset for log in replicas.values())
+        history, is_void = self.histories[key], self.promises.is_void(key)
+        begin = max(log.log_start_offset for log in replicas.values())
         logs = {broker: dict(batches(log, begin, log.log_end_offset)) for broker, log in replicas.items()}
         first = next(iter(logs.values()))
         for broker, found in logs.items():
@@ -152,11 +166,13 @@ class Judge:
                 self.anomaly(f"{key}: broker {broker} has another log than broker {next(iter(logs))}")
             if replicas[broker].verify().findings:
                 self.anomaly(f"{key}: the log of broker {broker} is damaged: {replicas[broker].verify().findings}")
+            if is_void:
+                continue
             history.check_log(found, replicas[broker].log_end_offset, f"broker {broker}")
             if key in self.retention:
                 self.retention[key].check_end(broker, replicas[broker])
         for offset, payload in self.acknowledged[key].items():
-            if history.batches.get(offset, b"")[AFTER_CRC:] != payload:
+            if not is_void and history.batches.get(offset, b"")[AFTER_CRC:] != payload:
                 self.anomaly(f"{key}: what was acknowledged at offset {offset} is lost")
 
 

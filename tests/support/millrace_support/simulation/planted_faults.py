@@ -17,6 +17,7 @@ import pytest
 from millrace_support.simulation import (
     controller_faults,
     coordinator_faults,
+    eligibility_faults,
     follower_faults,
     leader_faults,
     log_faults,
@@ -30,6 +31,7 @@ FAULTS: Mapping[str, Plant] = {
     **leader_faults.FAULTS,
     **follower_faults.FAULTS,
     **controller_faults.FAULTS,
+    **eligibility_faults.FAULTS,
     **coordinator_faults.FAULTS,
     **transaction_faults.FAULTS,
     **log_faults.FAULTS,

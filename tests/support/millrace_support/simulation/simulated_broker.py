@@ -60,6 +60,7 @@ from millrace_support.simulation.group_members import session_timeout_ms
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_controller import SimulatedController
 from millrace_support.simulation.simulated_coordinator import CoordinatingBroker, new_coordinator
+from millrace_support.simulation.simulated_losses import Machine
 from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import SetClock, VirtualTimeLoop
 
@@ -94,6 +95,7 @@ class SimulatedBroker:
         self.id = broker_id
         self.world = world
         self.fs = CrashFileSystem()
+        self.machine = Machine(broker_id)
         self.clock = SetClock(world.loop)
         self.is_running = self.is_paused = self.is_closed = False
         self.starts = 0
@@ -111,17 +113,23 @@ class SimulatedBroker:
         world = self.world
         self.is_running, self.is_closed, self.epoch = True, False, -1
         self.starts += 1
-        self.logs = LogManager(self.fs, self.clock, [DATA_DIR], world.settings.log_properties(), CLUSTER_ID, self.id)
+        losses = self.machine.losses(self.fs, DATA_DIR)
+        properties, boot_id = world.settings.log_properties(), self.machine.boot_id
+        self.logs = LogManager(self.fs, self.clock, [DATA_DIR], properties, CLUSTER_ID, self.id, boot_id=boot_id)
         self.logs.start()
         self._wire()
+        self.machine.write(self.session, losses)
         self.spawn(self._register())
         self.spawn(self._chores())
 
     def die(self, *, power_cut: bool = False, wipe: bool = False) -> None:
-        """Ends the process; with `power_cut` also the machine, and with `wipe` the disk. The session ends later."""
-        self._end_process()
-        self.session.disconnect()
-        self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire, self.session)
+        """Ends the process if it runs; with `power_cut` also the machine, and with `wipe` the disk."""
+        if self.is_running:
+            self._end_process()
+            self.session.disconnect()
+            self.world.loop.call_later(self.world.settings.session_timeout_s, self._expire, self.session)
+        if power_cut:
+            self.machine.starts_again()
         if wipe:
             self.fs = CrashFileSystem()
         else:
@@ -338,6 +346,7 @@ class SimulatedBroker:
             rack=None,
             timestamp_ms=self.clock.now_ms(),
             registers_again=True,
+            min_insync_replicas=self.world.settings.min_isr,
         )
         data = codec.encode_broker(registration)
         while True:
@@ -346,11 +355,12 @@ class SimulatedBroker:
                     self.session.register(paths.broker(self.id), data, wait_ms=0, on_registered=self._registered)
                     is None
                 ):
+                    self.machine.confirm(self.session, self.epoch)
                     break
             except MillraceError:  # cut off from ZooKeeper
                 pass
             await asyncio.sleep(0.3)
-        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self._look, self._owes))
+        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self.look, self._owes))
         self.controller.start()
 
     def _registered(self, czxid: int) -> None:
@@ -382,14 +392,14 @@ class SimulatedBroker:
         if not self.world.topic_configs or self.world.chance.random() < 0.5:
             return
         for broker in self.world.brokers.values():
-            broker._look()  # noqa: SLF001  they are of one kind
+            broker.look()
         with suppress(StorageError):  # the disk is full
             for _ in self.logs.retention():
                 pass
             self.logs.remove_deleted()
             self._cleaner.run()
             self.logs.release_replaced()
-        self._look()
+        self.look()
 
     def _ask_for_refused_roles(self) -> None:
         """Does what `ClusterMember` does, without its threads."""
@@ -408,7 +418,8 @@ class SimulatedBroker:
     def _owes(self, what: str) -> None:
         self.world.anomaly(f"broker {self.id}: {what} is not answered")
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Lets the judges look at the broker, if it runs."""
         if self.is_running:
             self.world.look_at(self)
 

@@ -21,7 +21,7 @@ HEARD_WITHIN_S = 10.0
 
 
 class GroupWorld(NamedTuple):
-    """What the groups of a simulation share."""
+    """What the groups of a simulation share; `may_have_lost` says whether their offsets and epochs may be lost."""
 
     loop: VirtualTimeLoop
     chance: Random
@@ -29,6 +29,7 @@ class GroupWorld(NamedTuple):
     broker_ids: Sequence[int]
     note: Callable[[str], None]
     anomaly: Callable[[str], None]
+    may_have_lost: Callable[[], bool]
 
 
 class Consumed(NamedTuple):
@@ -61,7 +62,7 @@ class SimulatedGroup:
         self.world = world
         self.group_id = kind.protocol
         self.consumed = consumed
-        self.judge = GroupJudge(self.group_id, world.anomaly)
+        self.judge = GroupJudge(self.group_id, self._anomaly)
         self._state = state
         self._members: list[Member] = [kind(self, machine) for machine in machines]
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,6 +72,10 @@ class SimulatedGroup:
         """Returns who leads the group's partition, and in which epoch, as ZooKeeper has it."""
         state = self._state()
         return None if state is None else (state.leader, state.leader_epoch)
+
+    def _anomaly(self, text: str) -> None:
+        if not self.world.may_have_lost():
+            self.world.anomaly(text)
 
     def begin(self) -> None:
         """Lets the members live."""

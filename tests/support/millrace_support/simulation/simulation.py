@@ -5,9 +5,9 @@ replicas in sync are elected. Producers write with acks=all and acks=1, without 
 while there are faults (`faults/`); then everything heals, and the cluster has to come back into sync. Meanwhile members
 of groups commit offsets, leave and die; in the end their groups have to settle.
 
-The power goes only where every write is flushed: with an unflushed log, the last replica in sync may lose what it had
-acknowledged, which ZooKeeper mode can't prevent (KIP-966). For the same reason a disk is wiped only while all else is
-well, and nothing else fails before its broker is out of the in-sync replicas.
+In half of the seeds disks and power are lost at any time, and so may be records of which nothing is promised any more
+(`promises`). In the others nothing may be lost: the power goes only where every write is flushed, and a disk is wiped
+only while all else is well, and nothing else fails before its broker is out of the in-sync replicas.
 
     PYTHONPATH=tests/support .venv/bin/python -m millrace_support.simulation.simulation 4711 [info]
 
@@ -27,7 +27,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 from millrace.errors import MillraceError
-from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
@@ -39,16 +38,25 @@ from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.light_processes import light_processes
 from millrace_support.simulation.message_bytes import checked_bytes
 from millrace_support.simulation.network import Network
+from millrace_support.simulation.promises import Promises
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
+from millrace_support.simulation.simulated_operator import SimulatedOperator
 from millrace_support.simulation.swarm.mix import Mix
 from millrace_support.simulation.swarm.settings import BROKERS, Settings
 from millrace_support.simulation.virtual_time import SetClock, VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
-from millrace_support.simulation.workloads.drawn import TOPIC, TOPIC_ID, Workloads, configs_of, topics_of
+from millrace_support.simulation.workloads.drawn import (
+    OFFSETS,
+    TOPIC,
+    TOPIC_ID,
+    TRANSACTIONS,
+    Workloads,
+    configs_of,
+    topics_of,
+)
 
-COMMITTED_TO = TopicPartition(OFFSETS_TOPIC, 0)
 KINDS: tuple[tuple[Kind, ...], ...] = ((ClassicMember,), (ConsumerMember,), (ClassicMember, ConsumerMember))
 FIRST_MEMBER, MEMBERS = 200, 3
 COMPARED = 4  # of so many seeds, one compares what arrives with what was sent, which takes an eighth of its time
@@ -82,7 +90,8 @@ class Simulation:
         self.replicas = Assignments(self.zookeeper)
         self.topic_ids = TopicIds(self.zookeeper, self.replicas)
         self.latest = SetClock(self.loop)
-        self.judge = Judge(self.replicas, self.latest, self.workloads, self.settings)
+        self.promises = Promises(self.zookeeper, self.replicas, self.settings.min_isr)
+        self.judge = Judge(self.replicas, self.latest, self.workloads, self.settings, self.promises)
         self.history: list[str] = []
         self.network = Network(self.loop, self.chance, slowest_s=self.settings.slowest_s)
         brokers: dict[int, SimulatedBroker] = {}
@@ -125,6 +134,7 @@ class Simulation:
         await play_faults(Breaker(self, self.mix.longest_s), self.mix, FAULTS_S)
         self.note("all heals")
         await self._heal()
+        self._operator = self.loop.create_task(SimulatedOperator(self).live())
         self._is_over = True
         await self.clients.end()
         if not await self._settles():
@@ -132,6 +142,8 @@ class Simulation:
         for group in self.groups:
             group.end()
         if await self._is_at_rest():
+            for broker in self.brokers.values():
+                broker.look()  # at what was synced, and so committed, after the last request
             self.clients.check_all()
             for key, replicas in self.replicas.items():
                 self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
@@ -139,9 +151,12 @@ class Simulation:
 
     def _new_groups(self) -> list[SimulatedGroup]:
         """Returns a group of members that use the classic protocol, one of those that use the other one, or both."""
-        world = GroupWorld(self.loop, self.chance, self.network, tuple(self.brokers), self.note, self.judge.anomaly)
+        world = GroupWorld(
+            self.loop, self.chance, self.network, tuple(self.brokers), self.note, self.judge.anomaly,
+            partial(self.promises.is_void, OFFSETS),
+        )  # fmt: skip
         consumed = Consumed(TOPIC, TOPIC_ID, [key.partition for key in self.replicas if key.topic == TOPIC])
-        state = partial(self.state_of, COMMITTED_TO)
+        state = partial(self.state_of, OFFSETS)
         return [
             SimulatedGroup(world, kind, consumed, state, range(first, first + MEMBERS))
             for kind, first in zip(self.chance.choice(KINDS), count(FIRST_MEMBER, MEMBERS), strict=False)
@@ -162,6 +177,11 @@ class Simulation:
         """Returns the state of a partition as ZooKeeper has it."""
         node = self.zookeeper.nodes.get(paths.partition_state(*key))
         return None if node is None else codec.decode_partition_state(node.data)
+
+    def controller(self) -> SimulatedBroker | None:
+        """Returns the controller as ZooKeeper names it; None where there is none."""
+        node = self.zookeeper.nodes.get(paths.CONTROLLER)
+        return None if node is None else self.brokers[codec.decode_controller(node.data)]
 
     def version_of(self, key: TopicPartition) -> int | None:
         """Returns the version of a partition's state in ZooKeeper, which each change raises."""
@@ -245,9 +265,13 @@ class Simulation:
         if state is None or state.leader < 0 or set(state.isr) != set(self.replicas[key]):
             return False
         leader = self.brokers[state.leader].replicas.partitions.get(key)
+        if leader is None:
+            return False
+        may_stay_open = self.promises.is_void(key) or self.promises.is_void(TRANSACTIONS)  # a transaction without end
+        stable = leader.high_watermark if may_stay_open else leader.last_stable_offset
         logs = [self.brokers[one].logs.logs().get(key) for one in self.replicas[key]]
         ends = {-1 if log is None else log.log_end_offset for log in logs}
-        return leader is not None and ends == {leader.high_watermark} == {leader.last_stable_offset}
+        return ends == {leader.high_watermark} == {stable}
 
 
 async def _end_tasks() -> None:

@@ -156,6 +156,19 @@ def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, le
     assert not losses.concern(1)
 
 
+@pytest.mark.parametrize(("epoch", "counts"), [(10, True), (30, True), (40, False)])
+@pytest.mark.parametrize("leader", [1, NO_LEADER])
+def test_what_was_lost_counts_for_a_newer_state_where_the_controller_hears_of_the_registration_now(
+    leader, epoch, counts
+):
+    """The state was written in transaction 35, after the loss that counts from transaction 30."""
+    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {2: Loss(30)}, {2: Loss(30)})
+    state = LeaderAndIsr(leader, 4, (1, 2))
+    assert losses.since(KEY, ASSIGNMENT, state, 35) == NOTHING_LOST
+    lost = losses._replace(come={2}).since(KEY, ASSIGNMENT, state, 35)
+    assert lost == (LostReplicas(frozenset({2}), frozenset({2})) if counts else NOTHING_LOST)
+
+
 def test_a_leader_that_lost_its_disk_leads_no_more():
     after = elect_after_restart(
         ASSIGNMENT, LED, ALL_ALIVE, ALL_ALIVE, restarted=frozenset(), lost=LostReplicas(frozenset({1}))

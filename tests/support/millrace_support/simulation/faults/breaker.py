@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.simulated_broker import SimulatedBroker
 
@@ -40,8 +39,7 @@ class Breaker:
 
     def controller(self) -> SimulatedBroker | None:
         """Returns the controller as ZooKeeper names it; None where there is none."""
-        node = self.simulation.zookeeper.nodes.get(paths.CONTROLLER)
-        return None if node is None else self.brokers[codec.decode_controller(node.data)]
+        return self.simulation.controller()
 
     def note(self, text: str) -> None:
         """Adds a line to the history."""
@@ -56,6 +54,24 @@ class Breaker:
         """Returns a broker that works, which chance decides; None where there is none."""
         well = [one for one in self.brokers.values() if one.is_running and not one.is_paused]
         return self.chance.choice(well) if well else None
+
+    def cut_power(self, broker: SimulatedBroker) -> None:
+        """Takes the power from a broker's machine; what is not synced may be gone."""
+        self.note(f"broker {broker.id} loses power")
+        self._strike(broker, is_synced=self.simulation.settings.is_flushing)
+        broker.die(power_cut=True)
+
+    def wipe(self, broker: SimulatedBroker) -> None:
+        """Puts an empty disk in the place of a broker's, whose process ends with that."""
+        self.note(f"broker {broker.id} loses its disk")
+        self._strike(broker, is_synced=False)
+        broker.die(wipe=True)
+
+    def _strike(self, broker: SimulatedBroker, *, is_synced: bool) -> None:
+        for one in self.brokers.values():
+            one.look()  # at what is committed
+        for key in self.simulation.promises.strike(broker.id, is_synced=is_synced):
+            self.note(f"{key} may lose what was committed")
 
     async def starts_again(self, broker: SimulatedBroker) -> None:
         """Starts a broker that has ended, after a while."""

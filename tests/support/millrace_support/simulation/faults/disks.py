@@ -26,12 +26,21 @@ async def fill(breaker: Breaker) -> None:
 
 @FAULTS.add
 async def wipe(breaker: Breaker) -> None:
-    """Wipes a disk, and has nothing else fail before its broker is out of the in-sync replicas."""
+    """Wipes a disk, in a seed that loses anything of any broker, whatever else fails; else with care."""
+    if breaker.simulation.settings.loses_anything:
+        broker = breaker.chance.choice(list(breaker.brokers.values()))
+        breaker.wipe(broker)
+        await breaker.starts_again(broker)
+    else:
+        await _wipe_with_care(breaker)
+
+
+async def _wipe_with_care(breaker: Breaker) -> None:
+    """Wipes a disk while all is well, and has nothing else fail before its broker is out of the in-sync replicas."""
     broker = breaker.one()
     if broker is None or breaker.under_way > 1 or not _are_copied(breaker) or not _are_known(breaker):
         return
-    breaker.note(f"broker {broker.id} loses its disk")
-    broker.die(wipe=True)
+    breaker.wipe(broker)
     await asyncio.sleep(breaker.chance.uniform(0.3, 10))
     broker.start()
     out_by = breaker.simulation.loop.time() + IN_SYNC_AGAIN_S

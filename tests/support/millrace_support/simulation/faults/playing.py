@@ -16,7 +16,7 @@ FAULTS: Mapping[str, Fault] = {
     **clocks.FAULTS,
     **topic_changes.FAULTS,
 }
-ALONE = (disks.wipe,)  # no other fault begins before it is over
+ALONE = (disks.wipe,)  # no other fault begins before it is over, unless anything may be lost
 
 
 async def play_faults(breaker: Breaker, mix: Mix, duration_s: float) -> None:
@@ -29,7 +29,7 @@ async def play_faults(breaker: Breaker, mix: Mix, duration_s: float) -> None:
         breaker.under_way += 1
         task = loop.create_task(fault(breaker))
         task.add_done_callback(lambda _: _ended(breaker))
-        if fault in ALONE:
+        if fault in ALONE and not breaker.simulation.settings.loses_anything:
             await task
     await asyncio.sleep(0)
     breaker.is_over = True

@@ -13,6 +13,7 @@ from millrace_support.simulation.faults.breaker import Breaker, Faults
 from millrace_support.simulation.simulated_broker import SimulatedBroker
 
 FAULTS = Faults()
+WIPED, POWERLESS = 0.1, 0.5  # of the ends of processes, where their machines may lose so much
 LOOKS, LOOKS_AGAIN_S, LONGEST_AIM_S = 50, 0.1, 0.5  # of the fault that waits until the state of a partition changes
 
 
@@ -52,10 +53,27 @@ async def _end_leader(breaker: Breaker, key: TopicPartition) -> None:
 
 
 async def _end(breaker: Breaker, broker: SimulatedBroker) -> None:
-    power_cut = breaker.simulation.settings.is_flushing and breaker.chance.random() < 0.5
-    breaker.note(f"broker {broker.id} {'loses power' if power_cut else 'is killed'}")
-    broker.die(power_cut=power_cut)
+    settings, chance = breaker.simulation.settings, breaker.chance.random()
+    if settings.loses_anything and chance < WIPED:
+        breaker.wipe(broker)
+    elif (settings.loses_anything or settings.is_flushing) and chance < POWERLESS:
+        breaker.cut_power(broker)
+    else:
+        breaker.note(f"broker {broker.id} is killed")
+        broker.die()
     await breaker.starts_again(broker)
+
+
+@FAULTS.add
+async def black_out(breaker: Breaker) -> None:
+    """Takes the power from several machines at once, also from those whose brokers are down already."""
+    settings = breaker.simulation.settings
+    if not settings.loses_anything and not settings.is_flushing:
+        return
+    struck = breaker.chance.sample(list(breaker.brokers.values()), breaker.chance.randint(2, len(breaker.brokers)))
+    for broker in struck:
+        breaker.cut_power(broker)
+    await asyncio.gather(*map(breaker.starts_again, struck))
 
 
 @FAULTS.add

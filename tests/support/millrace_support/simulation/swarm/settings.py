@@ -17,6 +17,7 @@ MIN_ISR = (1, 2, 2, 2, 3)
 SEGMENT_BYTES, INDEX_INTERVAL_BYTES = (700, 2_000, 2_000, 100_000), (1, 500, 500, 4_096)
 LAG_TIME_MAX_MS = (6_000, 8_000, 20_000)
 SESSION_TIMEOUT_S = (3.0, 6.0, 12.0)
+LOSES_ANYTHING = 0.5  # of all seeds
 SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
 
 
@@ -30,10 +31,12 @@ class Settings:
         min_isr: min.insync.replicas.
         segment_bytes: log.segment.bytes.
         index_interval_bytes: log.index.interval.bytes.
-        is_flushing: whether each write is flushed. Only then the power may go.
+        is_flushing: whether each write is flushed.
         lag_time_max_ms: replica.lag.time.max.ms.
         session_timeout_s: how long ZooKeeper waits for a broker.
         slowest_s: how long bytes travel at most.
+        loses_anything: whether disks and power are lost at any time. Where they are not, the power goes only if each
+            write is flushed, and a disk is wiped only while all else is well: then nothing may be lost.
     """
 
     replicas: int
@@ -45,6 +48,7 @@ class Settings:
     lag_time_max_ms: int
     session_timeout_s: float
     slowest_s: float
+    loses_anything: bool
 
     @classmethod
     def drawn(cls, chance: Random) -> Self:
@@ -59,6 +63,7 @@ class Settings:
             lag_time_max_ms=chance.choice(LAG_TIME_MAX_MS),
             session_timeout_s=chance.choice(SESSION_TIMEOUT_S),
             slowest_s=chance.choice(SLOWEST_S),
+            loses_anything=chance.random() < LOSES_ANYTHING,
         )
 
     def log_properties(self) -> Mapping[str, str]:

@@ -51,6 +51,15 @@ class ClientWorld(NamedTuple):
         state = self.state_of(key)
         return None if state is None or state.leader < 0 else (state.leader, state.leader_epoch)
 
+    def anomaly_of(self, *keys: TopicPartition) -> Callable[[str], None]:
+        """Returns what is told of anomalies of what lies in partitions, and passes over them once that may be lost."""
+
+        def anomaly(text: str) -> None:
+            if not any(map(self.judge.promises.is_void, keys)):
+                self.judge.anomaly(text)
+
+        return anomaly
+
     def new_key(self) -> bytes:
         """Returns a record's key, one of a few."""
         return b"key %d" % self.chance.randrange(KEYS)

@@ -9,7 +9,14 @@ from typing import Any
 from millrace.client.fetched import IsolationLevel
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_support.simulation.workloads.client_world import ClientWorld
-from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC, LIMITED_TOPIC, TOPIC, Workloads
+from millrace_support.simulation.workloads.drawn import (
+    COMPACTED_TOPIC,
+    LIMITED_TOPIC,
+    OFFSETS,
+    TOPIC,
+    TRANSACTIONS,
+    Workloads,
+)
 from millrace_support.simulation.workloads.producers import Producer, RenewingProducer, keyed_record, timed_record
 from millrace_support.simulation.workloads.readers import Reader
 from millrace_support.simulation.workloads.record_deleters import RecordDeleter
@@ -43,7 +50,7 @@ class Clients:
             Reader(world, FIRST_READER + number, key, isolation)
             for number, (key, isolation) in enumerate((key, isolation) for key in read for isolation in IsolationLevel)
         ]
-        self._transactions = TransactionJudge(world.judge.anomaly)
+        self._transactions = TransactionJudge(world.anomaly_of(TRANSACTIONS, OFFSETS), world.judge.promises.is_void)
         self._transactors = [
             TransactionalProducer(world, machine, transactional_id, [*plain, *compacted], self._transactions)
             for machine, transactional_id in TRANSACTORS
@@ -84,7 +91,7 @@ class Clients:
 
     def have_read_all(self) -> bool:
         """Returns whether the readers are at the ends of their partitions."""
-        return all(reader.position == self._end_of(reader) for reader in self.readers)
+        return all(reader.is_misled or reader.position == self._end_of(reader) for reader in self.readers)
 
     def _end_of(self, reader: Reader) -> int | None:
         leader = self._world.leader(reader.key)

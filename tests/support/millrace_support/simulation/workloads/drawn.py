@@ -9,10 +9,12 @@ from uuid import UUID
 
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.zk.codec import TopicAssignment
+from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.workloads.retention_judge import Limits
 
 SHARE = 0.4  # of all seeds that play one workload
 TOPIC, TOPIC_ID = "t", UUID(int=7)
+OFFSETS, TRANSACTIONS = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)
 LIMITED_TOPIC, COMPACTED_TOPIC, RENEWED_TOPIC = "limited", "compacted", "renewed"
 LIMITS = Limits(retention_ms=7_000, retention_bytes=2_000, segment_bytes=700)
 DELETE_RETENTION_MS = 8_000

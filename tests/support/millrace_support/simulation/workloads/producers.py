@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from millrace.client.producer.link import encode_produce_head, encode_topics
 from millrace.errors import ErrorCode, MillraceError
@@ -72,6 +73,7 @@ class Producer:
 
     async def _write(self, key: TopicPartition, leader: int) -> None:
         world = self._world
+        sent_zxid = world.judge.promises.now_zxid
         value, acks = next(world.numbers), world.chance.choice([-1, -1, -1, 1])
         batch = encode_batch([self._new_record(value) for _ in range(world.chance.randint(1, 3))])
         world.judge.writes(key, batch)
@@ -90,7 +92,8 @@ class Producer:
             return  # the topic was deleted meanwhile
         if produced.error_code == ErrorCode.NONE and acks == -1:
             self.acknowledged += 1
-            logs = [world.brokers[one].open_log(key) for one in world.replicas[key]]
+            was_struck = partial(world.judge.promises.was_struck, since_zxid=sent_zxid)
+            logs = [None if was_struck(one) else world.brokers[one].open_log(key) for one in world.replicas[key]]
             world.judge.acknowledges(key, offset, batch, world.replicas.factor(key), logs)
 
 

@@ -19,6 +19,7 @@ from millrace.wire.messages import FETCH
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
 from millrace_support.simulation.workloads.client_world import ClientWorld
+from millrace_support.simulation.workloads.drawn import TRANSACTIONS
 from millrace_support.simulation.workloads.record_deleters import earliest_offset
 
 if TYPE_CHECKING:
@@ -49,11 +50,18 @@ class Reader:
         self._deleted: set[int] = set()
 
     async def live(self) -> None:
-        """Reads for ever."""
-        while True:
+        """Reads for ever, or until records that it has read may be lost."""
+        while not self.is_misled:
             with suppress(MillraceError):
                 await self._read()
             await asyncio.sleep(self._world.chance.uniform(*PAUSE_S))
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether what it has read may be lost, or what it waits for: the markers of transactions, of lost ones too."""
+        promises = self._world.judge.promises
+        waits = self._isolation is IsolationLevel.READ_COMMITTED and promises.is_void(TRANSACTIONS)
+        return waits or promises.is_void(self.key)
 
     async def _read(self) -> None:
         chance, leader = self._world.chance, self._world.leader(self.key)
@@ -67,6 +75,8 @@ class Reader:
         fetched = await link.request(FETCH, version, self._request(version), wait_s=WAIT_MS / 1000)
         (topic,) = fetched.responses
         (partition,) = topic.partitions
+        if self.is_misled:
+            return
         try:
             self._take(fetched_data(partition, self._name, asked), f"broker {broker}")
         except OffsetOutOfRangeError:
@@ -75,7 +85,7 @@ class Reader:
     async def _go_on_behind(self) -> None:
         """Goes on where the partition begins, if its next records are deleted; the broker may only lag behind."""
         earliest = await earliest_offset(self._world, self._links, self.key)
-        if earliest is not None and earliest > self.position:
+        if earliest is not None and earliest > self.position and not self.is_misled:
             retention = self._world.judge.retention.get(self.key)
             if retention is None or not retention.justifies(earliest):
                 self._history.misses(self.position, earliest, self._name)
@@ -124,6 +134,8 @@ class Reader:
 
     def check_all(self) -> None:
         """Looks whether all was read, when nothing is written any more."""
+        if self.is_misled:
+            return
         visible = self._history.visible(committed=self._isolation is IsolationLevel.READ_COMMITTED)
         wanted = [one for one in visible if one.offset not in self._deleted]
         if self._delivered != wanted:

@@ -66,7 +66,8 @@ class RecordDeleter:
         if self._starts != self._count_starts():
             deleted = self._deleted = 0
         earliest = await earliest_offset(self._world, self._links, self._key)
-        if earliest is not None and earliest < deleted and self._starts == self._count_starts():
+        is_certain = self._starts == self._count_starts() and not self._world.judge.promises.is_void(self._key)
+        if earliest is not None and earliest < deleted and is_certain:
             self._world.judge.anomaly(f"{self._key}: it begins at {earliest}, though all below {deleted} was deleted")
 
     def _count_starts(self) -> int:

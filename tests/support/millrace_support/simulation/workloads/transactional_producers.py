@@ -96,7 +96,7 @@ class TransactionalProducer:
         try:
             self._judge.last_offsets[self._id] = await self._committed_offset()
         except EndedError as error:
-            self._world.judge.anomaly(f"{self._id}: the group's offset is not told at the end: {error}")
+            self._judge.anomaly(f"{self._id}: the group's offset is not told at the end: {error}")
 
     # What is asked again until it is answered.
 

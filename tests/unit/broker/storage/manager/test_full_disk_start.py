@@ -14,6 +14,7 @@ from millrace.records.batch import TRANSACTIONAL_FLAG, walk
 from millrace.records.control import ControlType, EndTransactionMarker
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogManager, TopicPartition
+from millrace_broker.storage.data_dirs.data_dir import read_boot_id
 from millrace_broker.storage.segments.indexes import TimeIndex
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -54,6 +55,18 @@ def without(fs: CrashFileSystem, *suffixes: str) -> CrashFileSystem:
         if name.endswith(suffixes):
             fs.unlink(f"{FOLDER}/{name}")
     return fs
+
+
+def test_a_machine_that_has_lost_power_opens_its_full_disk() -> None:
+    """There is no room for the id of the machine's start: the former one stays, and says once more what was lost."""
+    fs, manager, _ = filled()
+    manager.close()
+    for boot_id, room_bytes, written in (("first", 1000, "first"), ("second", 0, "first"), ("second", 1000, "second")):
+        fs.capacity_bytes = fs.used_bytes + room_bytes
+        manager = LogManager(fs, ManualClock(1_000_000), ["/data"], {}, "c" * 22, 1, boot_id=boot_id)
+        assert manager.start().offline_dirs == ()
+        assert read_boot_id(fs, "/data") == written
+        fs = fs.after_kill()
 
 
 def test_epochs_that_are_not_in_the_metadata_are_in_the_file_before_a_log_grows() -> None:

@@ -99,6 +99,18 @@ def test_what_a_crash_may_leave_is_told_from_a_good_index(content: bytes, sane: 
     assert offset_index(fs).is_sane(max_value=100) is sane
 
 
+@pytest.mark.parametrize("cut_at", [400, 401])
+def test_a_cut_index_is_synced_also_where_another_object_has_written_it(cut_at: int) -> None:
+    """A truncation opens the file once more, and must sync it also where the cut drops no entry."""
+    fs = CrashFileSystem()
+    grown(fs).write()
+    fs.fsync_dir("/")
+    index = offset_index(fs)
+    index.cut(cut_at)
+    index.sync()
+    assert list(offset_index(fs.after_cut())) == [entry for entry in ENTRIES if entry[1] < cut_at]
+
+
 def test_clearing_drops_everything() -> None:
     fs = CrashFileSystem()
     index: IndexFile = grown(fs)
