@@ -201,6 +201,8 @@ class Simulation:
             else:
                 broker.reconnect(broker.session)
         await asyncio.sleep(WRITTEN_ON_S)
+        for broker in self.brokers.values():
+            broker.healing.begin_last_round()
 
     async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
         """Waits until everything is as it should be, and returns whether it is in time."""
@@ -229,9 +231,17 @@ class Simulation:
         """Waits until all replicas are in sync, no transaction is open, and readers have read everything."""
         return await self._is_over_in_time(
             "in sync again",
-            lambda: self._are_topics_whole() and self.clients.have_read_all(),
-            lambda: [*map(self.state_of, self.replicas), *map(str, self.clients.readers)],
+            lambda: self._are_topics_whole() and self._are_logs_sound() and self.clients.have_read_all(),
+            lambda: [
+                *map(self.state_of, self.replicas),
+                *(broker.logs.damage() for broker in self.brokers.values()),
+                *map(str, self.clients.readers),
+            ],
         )
+
+    def _are_logs_sound(self) -> bool:
+        """Returns whether a whole round of each broker's scrubber has found nothing, and nothing is left to heal."""
+        return all(broker.healing.is_sound and not broker.logs.damaged() for broker in self.brokers.values())
 
     def _are_topics_whole(self) -> bool:
         return (
