@@ -201,8 +201,6 @@ class Simulation:
             else:
                 broker.reconnect(broker.session)
         await asyncio.sleep(WRITTEN_ON_S)
-        for broker in self.brokers.values():
-            broker.healing.begin_last_round()
 
     async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
         """Waits until everything is as it should be, and returns whether it is in time."""
@@ -228,7 +226,9 @@ class Simulation:
         return all(group.is_settled for group in self.groups)
 
     async def _is_at_rest(self) -> bool:
-        """Waits until all replicas are in sync, no transaction is open, and readers have read everything."""
+        """Waits until all replicas are sound and in sync, no transaction is open, and readers have read everything."""
+        for broker in self.brokers.values():
+            broker.healing.begin_last_round()
         return await self._is_over_in_time(
             "in sync again",
             lambda: self._are_topics_whole() and self._are_logs_sound() and self.clients.have_read_all(),

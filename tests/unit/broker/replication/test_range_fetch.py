@@ -9,7 +9,7 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
 from millrace_broker.replication.range_fetch import Missing, taken
 
-MISSING = Missing(10, 30, 2, 4, may_leave_out=False)
+MISSING = Missing(10, 10, 30, 2, 4, may_leave_out=False)
 COMPACTED = MISSING._replace(may_leave_out=True)
 
 
