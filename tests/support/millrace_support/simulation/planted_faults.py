@@ -18,6 +18,7 @@ from millrace_support.simulation import (
     controller_faults,
     coordinator_faults,
     follower_faults,
+    healing_faults,
     leader_faults,
     log_faults,
     transaction_faults,
@@ -34,6 +35,7 @@ FAULTS: Mapping[str, Plant] = {
     **transaction_faults.FAULTS,
     **log_faults.FAULTS,
     **wire_faults.FAULTS,
+    **healing_faults.FAULTS,
 }
 MOST_SEEDS = 1000
 FOUND_BY = Path(__file__).with_name("found_by.txt")

@@ -240,8 +240,10 @@ class Simulation:
         )
 
     def _are_logs_sound(self) -> bool:
-        """Returns whether a whole round of each broker's scrubber has found nothing, and nothing is left to heal."""
-        return all(broker.healing.is_sound and not broker.logs.damaged() for broker in self.brokers.values())
+        """Returns whether a round of each broker's scrubber has found nothing, and no damage is known or reported."""
+        brokers = self.brokers.values()
+        is_known = bool(self.zookeeper.children(paths.DAMAGE)) or any(one.logs.damaged() for one in brokers)
+        return not is_known and all(one.healing.is_sound for one in brokers)
 
     def _are_topics_whole(self) -> bool:
         return (
