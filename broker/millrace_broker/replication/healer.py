@@ -12,7 +12,10 @@ A follower whose log ends with damage cuts that off, once its leader has what be
 
 What compaction has removed must not come back: a record whose tombstone is gone here may be there at another replica.
 So where batches behind the damage lack records, all segments up to there are fetched from one replica, and the damaged
-one is put in place last: a crash in between leaves the damage, and all is fetched again.
+one is put in place last: a crash in between leaves the damage, and all is fetched again. So it is where nothing but
+this is missing, and the other replicas have removed it.
+
+What lies below the log start offset is left as it is: the other replicas may have deleted it, and nobody reads it.
 
 One log is healed at a time. Runs on the event loop; disks are waited for on worker threads.
 """

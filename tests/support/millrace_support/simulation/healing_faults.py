@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from millrace_broker.controller import partition_leaders
+from millrace_broker.cluster import loss_reports
+from millrace_broker.controller import elections, partition_leaders
 from millrace_broker.replication import range_fetch
 from millrace_broker.replication.healer import _LogHealing
 from millrace_broker.replication.range_fetch import Taken
@@ -144,7 +145,7 @@ def compacts_over_holes(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._log, name)
 
-    patch.setattr(LogCleaner, "_run_pass", lambda self, log, *args: real(self, Whole(log), *args))
+    patch.setattr(LogCleaner, "_run_pass", lambda self, log, *args: real(self, cast("Any", Whole(log)), *args))
 
 
 @FAULTS.add
@@ -163,7 +164,7 @@ def sends_what_is_damaged(patch: pytest.MonkeyPatch) -> None:
 @FAULTS.add
 def reports_no_end_of_damage(patch: pytest.MonkeyPatch) -> None:
     """Does not tell the controller that all damage of a broker has healed."""
-    real = simulated_healing.write_damage
+    real = loss_reports.write_damage
 
     def write_damage(session: Any, broker_id: int, partitions: Any) -> None:
         if partitions:
@@ -175,7 +176,7 @@ def reports_no_end_of_damage(patch: pytest.MonkeyPatch) -> None:
 @FAULTS.add
 def elects_no_damaged_replica(patch: pytest.MonkeyPatch) -> None:
     """Waits for a damaged replica to heal, though nobody else may lead."""
-    real = partition_leaders.sound_first
+    real = elections.sound_first
 
     def sound_first(assignment: Any, damaged: Any) -> Any:
         found = real(assignment, damaged)
