@@ -11,8 +11,6 @@ from millrace_broker.replication import range_fetch
 from millrace_broker.replication.healer import _LogHealing
 from millrace_broker.replication.range_fetch import Taken
 from millrace_broker.storage.cleaner.log_cleaner import LogCleaner
-from millrace_broker.storage.log import follower_append, log_reader
-from millrace_broker.storage.log.healing import LogHealing
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_support.simulation import simulated_healing
 from millrace_support.simulation.planting import Plants
@@ -47,30 +45,6 @@ def _taken_up_to_the_end(real: Any) -> Any:
 
 
 @FAULTS.add
-def heals_without_a_look_at_epochs(patch: pytest.MonkeyPatch) -> None:
-    """Takes batches of any leader epoch."""
-    real = range_fetch._check_fits  # noqa: SLF001
-
-    def check_fits(batches: Any, position: int, header: Any, missing: Any) -> None:
-        real(batches, position, header, missing._replace(least_epoch=-1, largest_epoch=1 << 30))
-
-    patch.setattr(range_fetch, "_check_fits", check_fits)
-
-
-@FAULTS.add
-def heals_a_compacted_log_piece_by_piece(patch: pytest.MonkeyPatch) -> None:
-    """Takes what another replica has left of a compacted log for what is missing, and keeps the rest of its own."""
-    real = _LogHealing._missing  # noqa: SLF001
-
-    def missing(self: Any, *offsets: int) -> Any:
-        found = real(self, *offsets)
-        return found._replace(may_leave_out=found.may_leave_out or self._log.config.is_compacted)
-
-    patch.setattr(_LogHealing, "_missing", missing)
-    patch.setattr(LogHealing, "removed_up_to", lambda _: 0)
-
-
-@FAULTS.add
 def waits_for_what_others_have_compacted(patch: pytest.MonkeyPatch) -> None:
     """Copies no compacted log of which other replicas have left out what is missing."""
 
@@ -81,17 +55,6 @@ def waits_for_what_others_have_compacted(patch: pytest.MonkeyPatch) -> None:
 
 
 # What it puts in place.
-
-
-@FAULTS.add
-def puts_a_segment_in_place_of_a_cut_one(patch: pytest.MonkeyPatch) -> None:
-    """Ignores that the log was truncated while a segment was made."""
-    real = LogHealing.put_in_place
-
-    def put_in_place(self: Any, damaged: Any, healing: Any, _: int, **how: Any) -> bool:
-        return real(self, damaged, healing, self._segments.truncations, **how)
-
-    patch.setattr(LogHealing, "put_in_place", put_in_place)
 
 
 @FAULTS.add
@@ -120,12 +83,6 @@ def cuts_a_damaged_end_that_its_leader_lacks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_LogHealing, "_cut_damaged_end", cut_damaged_end)
 
 
-@FAULTS.add
-def forgets_what_was_hidden(patch: pytest.MonkeyPatch) -> None:
-    """Does not read producers' state and leader epochs again when what has hidden them is healed."""
-    patch.setattr(LogHealing, "_note_placed", lambda *_: None)
-
-
 # What becomes of damage that nobody has healed yet.
 
 
@@ -146,19 +103,6 @@ def compacts_over_holes(patch: pytest.MonkeyPatch) -> None:
             return getattr(self._log, name)
 
     patch.setattr(LogCleaner, "_run_pass", lambda self, log, *args: real(self, cast("Any", Whole(log)), *args))
-
-
-@FAULTS.add
-def takes_a_hole(patch: pytest.MonkeyPatch) -> None:
-    """Lets a follower append batches behind a hole that its leader should not have."""
-    real = follower_append._end_of_gaps  # noqa: SLF001
-    patch.setattr(follower_append, "_end_of_gaps", lambda found, offset, _: real(found, offset, None))
-
-
-@FAULTS.add
-def sends_what_is_damaged(patch: pytest.MonkeyPatch) -> None:
-    """Checks nothing of closed segments before it is sent."""
-    patch.setattr(log_reader, "checked", lambda *args: args[-2])
 
 
 @FAULTS.add
