@@ -185,12 +185,15 @@ class Judge:
 
 
 def _lasting(log: Log) -> list[LogFinding]:
-    """Returns what a verification finds, but for indexes of the active segment: these are seen to once it is closed."""
-    active = log.segments.active
-    return [
-        one for one in log.verify().findings
-        if one.file == active.path or os.path.splitext(one.file)[0] != os.path.splitext(active.path)[0]
-    ]  # fmt: skip
+    """Returns what a verification finds, but for indexes of the active segment: these are seen to once it is closed.
+
+    Damage below the log start offset is not healed: nobody reads there, and it goes with its segment.
+    """
+    findings, active = log.verify().findings, os.path.splitext(log.segments.active.path)
+    all_damage = {str(one) for segment in log.segments for one in segment.damage}
+    passed = all_damage - {str(one) for _, one in log.damage}
+    names = ((os.path.splitext(one.file), one) for one in findings if one.reason not in passed)
+    return [one for (base, suffix), one in names if base != active[0] or suffix == active[1]]
 
 
 def batches(log: Log, begin: int, end: int) -> Iterable[tuple[int, bytes]]:
