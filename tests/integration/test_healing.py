@@ -140,6 +140,21 @@ def test_files_of_several_segments_that_are_gone_are_made_again(brokers):
     assert len(segments(broker)) >= 6
 
 
+def test_damage_heals_that_has_hidden_the_leader_epochs(brokers):
+    """The first batches are gone and the file of epochs with them, so that nothing tells of which epoch they were."""
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, "follower")
+    broker.stop()
+    segments(broker)[0].unlink()
+    epochs = broker.data_dir / f"{TOPIC}-0" / "leader-epoch-checkpoint"
+    before = epochs.read_bytes()
+    epochs.unlink()
+    broker.start()
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
+    until(lambda: epochs.read_bytes() == before)
+
+
 def test_each_of_two_replicas_has_what_the_other_lacks(brokers):
     expected = brokers.equal_logs(TOPIC)
     followers = [one for number, one in brokers.brokers.items() if number != brokers.partition(TOPIC).leader]

@@ -240,6 +240,10 @@ class FollowerLogs:
         work = partial(self._logs.truncate_fully_and_start_at, followed.topic_partition, offset)
         self._on_worker({followed: ANY_END}, work)
 
+    def compare_epochs(self, followed: FollowedPartition) -> None:
+        """Has a log whose newest epoch its leader does not know look whether its batches are of that epoch."""
+        self._on_worker({followed: ANY_END}, followed.log.healing.compare_leader_epochs)
+
     def _on_worker(self, ends: Mapping[FollowedPartition, int], work: Callable[[], None]) -> None:
         """Runs `work`, which changes logs of one data directory, on a worker, and holds these logs until it has ended.
 

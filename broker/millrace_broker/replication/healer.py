@@ -15,6 +15,8 @@ and the other way round. So where batches behind the damage lack records, or no 
 is damaged any more, all segments up to there are fetched from one replica, and the damaged one is put in place last: a
 crash in between leaves the damage, and all is fetched again.
 
+What lies below the log start offset is left as it is: the other replicas may have deleted it, and nobody reads it.
+
 One log is healed at a time. Runs on the event loop; disks are waited for on worker threads.
 """
 
@@ -31,6 +33,7 @@ from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import BrokerUnreachableError, NotLeaderError, is_unforeseen
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink, Connect
@@ -184,27 +187,19 @@ class _LogHealing:
         if self._others.brokers and not await self._cut_damaged_end():
             log.healing.roll()
             await asyncio.to_thread(log.flush)
-            await self._heal_closed()
+            removed_to = await asyncio.to_thread(log.healing.removed_up_to)
+            for segment in log.healing.damaged_segments():
+                if segment is log.segments.active:
+                    continue
+                if any(one.start_offset < removed_to for one in segment.damage):
+                    await self._copy_compacted(removed_to)
+                    break
+                await self._heal_segment(segment)
+            await self._copy_what_others_lack()
         if log.healing.owes_producers:
             await self._held(log.healing.reread_producers)
         log.release_replaced()
         await asyncio.to_thread(log.name_damage)
-
-    async def _heal_closed(self) -> None:
-        log = self._log
-        removed_to = await asyncio.to_thread(log.healing.removed_up_to)
-        for segment in self._damaged_closed():
-            if any(one.start_offset < removed_to for one in segment.damage):
-                await self._copy_compacted(removed_to)
-                break
-            await self._heal_segment(segment)
-        left = self._damaged_closed()
-        if left and log.config.is_compacted and left[-1].next_offset > removed_to:
-            await asyncio.to_thread(log.healing.allow_gaps, left[-1].next_offset)
-            await self._copy_compacted(left[-1].next_offset)
-
-    def _damaged_closed(self) -> list[LogSegment]:
-        return [one for one in self._log.healing.damaged_segments() if one is not self._log.segments.active]
 
     async def _cut_damaged_end(self) -> bool:
         """Cuts off damage at the end of a follower's log; returns whether it did."""
@@ -213,7 +208,7 @@ class _LogHealing:
         if not at_end or not isinstance(replica, FollowedPartition) or replica.leader not in self._others.brokers:
             return False
         start = min(one.start_offset for one in at_end)
-        missing = self._missing(start, MAX_LONG)._replace(largest_epoch=replica.leader_epoch)
+        missing = self._missing(start, MAX_LONG)
         if await self._others.next_batches(missing, [replica.leader]) is None:
             return False
         topic_partition, end = log.topic_partition, log.log_end_offset
@@ -253,8 +248,9 @@ class _LogHealing:
                     most_bytes = log.healing.segment_bytes if damaged is hole else MAX_INT
                     missing = self._missing(damaged.start_offset, damaged.end_offset)
                     filled_to = await self._fill(new, missing, most_bytes=most_bytes)
-                    await asyncio.to_thread(new.end, damaged, filled_to)
-                    if filled_to > damaged.start_offset or damaged.start_offset == damaged.end_offset:
+                    is_filled = filled_to > missing.next_offset
+                    await asyncio.to_thread(new.end, damaged, filled_to if is_filled else damaged.start_offset)
+                    if is_filled or damaged.start_offset == damaged.end_offset:
                         healed.append(damaged._replace(end_offset=filled_to))
                 place = partial(log.healing.put_in_place, segment, new, truncations)
                 is_placed: bool = await asyncio.to_thread(place) if healed else False
@@ -270,7 +266,7 @@ class _LogHealing:
             with await asyncio.to_thread(log.healing.filling, next_offset) as new:
                 missing = self._missing(next_offset, hole.end_offset)
                 filled_to = await self._fill(new, missing, most_bytes=log.healing.segment_bytes)
-                if filled_to == next_offset:
+                if filled_to == missing.next_offset:
                     return False
                 if not await asyncio.to_thread(log.healing.put_into_hole, before, new, filled_to, truncations):
                     return False
@@ -300,11 +296,18 @@ class _LogHealing:
                     self._note_healed([one for segment in segments for one in segment.damage])
                     return
 
+    async def _copy_what_others_lack(self) -> None:
+        """Copies a compacted log up to the damage that is left: others may have removed what is missing here."""
+        log = self._log
+        closed = [one for one in log.healing.damaged_segments() if one is not log.segments.active]
+        if closed and log.config.is_compacted:
+            await self._copy_compacted(max(one.end_offset for one in closed[-1].damage))
+
     async def _copied(self, segment: LogSegment, broker: int, made: ExitStack) -> SegmentHealing | None:
         """Returns a segment of a broker's batches with the offsets of `segment`; None where it lacks some."""
         new = made.enter_context(await asyncio.to_thread(self._log.healing.healing, segment))
-        start = max(segment.base_offset, self._log.log_start_offset)
-        filled_to = await self._fill(new, self._missing(start, segment.next_offset), [broker])
+        missing = self._missing(segment.base_offset, segment.next_offset)._replace(may_leave_out=True)
+        filled_to = await self._fill(new, missing, [broker])
         whole = DamagedRange(segment.base_offset, segment.next_offset, 0, segment.size_bytes, "")
         if filled_to < segment.next_offset:
             return None
@@ -322,14 +325,18 @@ class _LogHealing:
                 break
             await asyncio.to_thread(new.put, found.batches)
             self._counts.healed_bytes += len(found.batches)
-            missing = missing._replace(next_offset=found.next_offset)
+            missing = missing.behind(found.next_offset)
         return missing.next_offset
 
     def _missing(self, start_offset: int, end_offset: int) -> Missing:
-        entries = self._log.leader_epochs.entries
+        log, entries = self._log, self._log.leader_epochs.entries
         least, largest = epoch_of_offset(entries, start_offset - 1), epoch_of_offset(entries, end_offset)
-        may_leave_out = start_offset < self._log.healing.gapless_from
-        return Missing(start_offset, end_offset, least, largest, may_leave_out)
+        if end_offset >= log.log_end_offset or not entries:
+            largest = self._replica.leader_epoch
+        elif largest == NO_LEADER_EPOCH:
+            largest = entries[0][0]  # the damage has hidden the epochs before it, too
+        may_leave_out = start_offset < log.healing.gapless_from
+        return Missing(start_offset, max(start_offset, log.log_start_offset), end_offset, least, largest, may_leave_out)
 
     def _note_healed(self, healed: Sequence[DamagedRange]) -> None:
         for one in healed:

@@ -7,6 +7,7 @@
 |---|---|
 | have a CRC that matches, and a known codec | it may be damaged there, too |
 | begin where the one before ends, or behind that where compaction may have left a gap | a hole is no healing |
+| begin before only as the first one, across the log start offset | other replicas may have deleted what is below it |
 | have all its records, but for the same case | a tombstone that is gone there may be needed here |
 | end within the range | replicas have the same batches |
 | have a leader epoch between those around the range | the replica may have another history |
@@ -48,13 +49,21 @@ FETCH_BYTES = 1 << 20
 
 
 class Missing(NamedTuple):
-    """The offsets to fetch, the leader epochs around them, and whether a replica may have left some of them out."""
+    """The offsets to fetch, the leader epochs around them, and whether a replica may have left some of them out.
 
+    The first batch may begin at `least_offset` or above, if it has `next_offset`.
+    """
+
+    least_offset: int
     next_offset: int
     end_offset: int
     least_epoch: int
     largest_epoch: int
     may_leave_out: bool
+
+    def behind(self, offset: int) -> Missing:
+        """Returns what is missing from an offset on, at which the next batch has to begin."""
+        return self._replace(least_offset=offset, next_offset=offset)
 
 
 class Taken(NamedTuple):
@@ -79,7 +88,7 @@ def taken(fetched: PartitionFetched, missing: Missing) -> Taken:
             next_offset = missing.end_offset
             break
         try:
-            _check_fits(batches, position, header, missing._replace(next_offset=next_offset))
+            _check_fits(batches, position, header, missing.behind(next_offset) if position else missing)
         except RecordError:
             if not position:
                 raise
@@ -96,8 +105,9 @@ def _check_fits(batches: memoryview, position: int, header: BatchHeader, missing
     check_crc(batches, position, header)
     codec_of(header.codec_id)
     next_offset = missing.next_offset
-    is_next = header.base_offset == next_offset or (missing.may_leave_out and header.base_offset > next_offset)
-    if not is_next or header.next_offset > missing.end_offset:
+    is_across = missing.least_offset <= header.base_offset < next_offset < header.next_offset
+    is_behind = missing.may_leave_out and header.base_offset > next_offset
+    if not (header.base_offset == next_offset or is_across or is_behind) or header.next_offset > missing.end_offset:
         raise InvalidRecordError(
             f"its batch has offsets {header.base_offset} to {header.last_offset}, where {next_offset} to "
             f"{missing.end_offset - 1} are missing"

@@ -463,7 +463,8 @@ class ReplicaFetcher:
             if start.offset > followed.log.log_end_offset:
                 self._logs.start_again(followed, start.offset)
             else:
-                self._pause(followed)  # the leader has appended meanwhile, or contradicts itself
+                self._pause(followed)  # the leader has appended meanwhile, or the files of epochs are damaged
+                self._logs.compare_epochs(followed)
 
     async def _listed(
         self, link: BrokerLink, partitions: Sequence[FollowedPartition], timestamp: int

@@ -25,57 +25,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from random import Random
-from threading import Lock, Semaphore, Thread
+from threading import Lock
 
 from millrace.clock import SystemClock
 from millrace.fs import Buffer
+from millrace_support.crash_life import Life
 
 
 class PowerCutError(Exception):
     """The machine is off. This is no OSError, because code that handles those isn't running any more."""
-
-
-class _Life(Thread):
-    """A thread that changes the disk while a test looks on; the two take turns, and only one of them runs at a time."""
-
-    def __init__(self, life: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self.error: BaseException | None = None
-        self.has_ended = self._is_free = False
-        self._life = life
-        self._test, self._change = Semaphore(0), Semaphore(0)
-        self._one_at_a_time = Lock()  # a life may have threads, too
-
-    def run(self) -> None:
-        """Runs the whole life."""
-        try:
-            self._life()
-        except BaseException as error:  # noqa: BLE001  # for the test
-            self.error = error
-        finally:
-            self.has_ended = True
-            self._test.release()
-
-    def await_test(self) -> None:
-        """Waits before a change until the test has looked at the disk; for the life's threads."""
-        with self._one_at_a_time:
-            if not self._is_free:
-                self._test.release()
-                self._change.acquire()
-
-    def await_change(self) -> None:
-        """Waits until the life is before a change, or has ended; for the test."""
-        self._test.acquire()
-
-    def go_on(self) -> None:
-        """Lets the life make its change."""
-        self._change.release()
-
-    def go_on_to_the_end(self) -> None:
-        """Lets the life make all of its changes, and waits for its end."""
-        self._is_free = True
-        self.go_on()
-        self.join()
 
 
 class _File:
@@ -126,6 +84,13 @@ class _Folder:
         """Copies all changes to the disk."""
         self.synced = dict(self.names)
         self.journal.clear()
+
+    def lose(self, name: str) -> None:
+        """Removes a name from all that a reader sees, now and after a crash."""
+        self.names.pop(name, None)
+        self.synced.pop(name, None)
+        for change in self.journal:
+            change.update({name: None} if name in change else {})
 
     def survivor(self, chance: Random | None) -> _Folder:
         """Returns the folder after a power cut."""
@@ -178,7 +143,7 @@ class CrashFileSystem:
         self._next_fd = 3
         self._lock = Lock()
         self._cut_at: int | None = None
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self._failures: list[tuple[str, int, int]] = []
 
     # What a test asks for.
@@ -197,7 +162,7 @@ class CrashFileSystem:
             AssertionError: There was no change.
             BaseException: What `life` raises.
         """
-        before, self._life = self.operations, (thread := _Life(life))
+        before, self._life = self.operations, (thread := Life(life))
         thread.start()
         try:
             thread.await_change()
@@ -225,6 +190,22 @@ class CrashFileSystem:
     def after_kill(self) -> CrashFileSystem:
         """Returns the disk after the death of the process, which loses nothing that was written."""
         return self._with_root(self._root.copy())
+
+    def content(self, path: str) -> bytes:
+        """Returns what a reader sees of a file."""
+        return bytes(self._file(path).data)
+
+    def damage(self, path: str, change: Callable[[bytearray], None]) -> None:
+        """Changes bytes of a file as a failing disk does: those that a reader sees, and those that are synced."""
+        file, synced = self._file(path), bytearray(self._file(path).synced)
+        change(file.data)
+        change(synced)
+        file.synced = bytes(synced)
+
+    def lose(self, path: str) -> None:
+        """Loses a name, and no crash brings it back; a descriptor that has the file open keeps it."""
+        folder, name = self._parent(path)
+        folder.lose(name)
 
     @property
     def used_bytes(self) -> int:
@@ -427,6 +408,12 @@ class CrashFileSystem:
                 raise _os_error(errno.ENOENT, path)
             folder = node
         return folder
+
+    def _file(self, path: str) -> _File:
+        folder, name = self._parent(path)
+        file = folder.names[name]
+        assert isinstance(file, _File)
+        return file
 
     def _parent(self, path: str) -> tuple[_Folder, str]:
         parent, name = _split(path)

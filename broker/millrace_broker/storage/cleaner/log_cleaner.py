@@ -56,6 +56,7 @@ from millrace_broker.storage.filenames import CLEANER_OFFSET_CHECKPOINT, TopicPa
 from millrace_broker.storage.log.log import Log
 from millrace_broker.storage.manager.log_manager import LogManager
 from millrace_broker.storage.reports import CompactionReport, SegmentReport
+from millrace_broker.storage.segments.damage import DamagedRangeError
 from millrace_broker.storage.segments.indexes import TimeIndex
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
@@ -293,8 +294,11 @@ class LogCleaner:
     ) -> bool:
         """Makes one pass over the segments; returns false where retention or a truncation took a segment meanwhile.
 
-        Raises RecordError for a batch that is damaged or cut off.
+        Raises RecordError for a batch that is damaged or cut off, and where offsets are known to be missing: behind a
+        pass nobody would know that they are, and they would never heal.
         """
+        if damage := log.damage:
+            raise DamagedRangeError(*damage[0])
         start = progress.first_dirty_offset
         dirty = [segment for segment in segments if segment.next_offset > start]
         offsets = OffsetMap(self._config.dedupe_buffer_bytes, segments[-1].next_offset - start)

@@ -20,10 +20,12 @@ A segment that has no batch left is written again up to its size first, as two c
 
 Before step 2 a new segment is walked as a start walks one, so that nothing is trusted that was written here.
 
-What was damaged when the log was opened has hidden producers' batches and markers from it. Their state is then read
-again from the log (`reread_producers`), and so it is where an index of aborted transactions has changed on the disk.
+What was damaged when the log was opened has hidden producers' batches and markers from it, and leader epochs. These are
+then read again from the log (`reread_producers`), and so is producers' state where an index of aborted transactions has
+changed on the disk.
 
-Threads: `roll` belongs to the log's own, `reread_producers` to a worker that has the log for itself, the others to any.
+Threads: `roll` belongs to the log's own, `reread_producers` and `compare_leader_epochs` to a worker that has the log
+for itself, the others to any.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from millrace.fs import Buffer, FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import HEALED_FILE_SUFFIX
+from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segments.damage import DamagedRange, Synced, covering
@@ -172,23 +175,26 @@ class LogHealing:
         segments: the log's segments.
         writer: makes new ones.
         producers: who has written.
+        leader_epochs: the leader epochs of the log.
         hidden: the base offsets of segments whose damage the log has been opened with.
     """
 
-    __slots__ = ("_fs", "_hidden", "_producers", "_reread_from", "_segments", "_writer")
+    __slots__ = ("_fs", "_hidden", "_leader_epochs", "_producers", "_reread_from", "_segments", "_writer")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 -- the parts of a log
         self,
         fs: FileSystem,
         segments: LogSegments,
         writer: SegmentWriter,
         producers: ProducerStateManager,
+        leader_epochs: LeaderEpochs,
         hidden: Collection[int],
     ) -> None:
         self._fs = fs
         self._segments = segments
         self._writer = writer
         self._producers = producers
+        self._leader_epochs = leader_epochs
         self._hidden = set(hidden)
         self._reread_from: int | None = None
 
@@ -196,10 +202,6 @@ class LogHealing:
     def gapless_from(self) -> int:
         """The offset from which on the log leaves out none: neither compaction nor a leader's has removed any."""
         return self._segments.gaps.gapless_from
-
-    def allow_gaps(self, below: int) -> None:
-        """Lets the log leave out offsets below this one, as other replicas do. Raises StorageError."""
-        self._segments.gaps.begin(below)
 
     def removed_up_to(self) -> int:
         """Returns the offset up to which batches or records were removed, as by compaction; 0 where none was.
@@ -220,10 +222,19 @@ class LogHealing:
             expected = max(expected, segment.next_offset)
         return removed_to
 
+    def compare_leader_epochs(self) -> None:
+        """Reads the leader epochs from the batches where these contradict them. Raises StorageError."""
+        self._leader_epochs.compare(self._segments.headers_from, self._segments.start_offset)
+
+    def damage(self) -> list[tuple[str, DamagedRange]]:
+        """Returns the damaged ranges above the log start offset, each with the path of its segment."""
+        segments, start = self._segments.now, self._segments.start_offset
+        return [(segment.path, one) for segment in segments if segment.damage for one in damage_above(segment, start)]
+
     def damaged_segments(self) -> list[LogSegment]:
         """Returns the segments with damage that reaches above the log start offset."""
         start = self._segments.start_offset
-        return [one for one in self._segments.now if one.damage and one.next_offset > start]
+        return [one for one in self._segments.now if damage_above(one, start)]
 
     def roll(self) -> None:
         """Begins a new active segment if the present one is damaged or its file gone, so that it can be healed.
@@ -262,6 +273,7 @@ class LogHealing:
         new = healing.complete()
         if is_other:
             self._hidden.add(damaged.base_offset)
+            self._segments.gaps.begin(damaged.next_offset)  # the other replica may have left out more
         is_replaced = self._segments.replace([damaged], new, truncations, self._writer.config.file_delete_delay_ms)
         if is_replaced:
             healing.taken()
@@ -298,7 +310,7 @@ class LogHealing:
             return True
         start = self._segments.start_offset
         return any(
-            one.transaction_index.is_changed or (one.damage and one.next_offset > start) for one in self._segments.now
+            one.transaction_index.is_changed or (one.damage and damage_above(one, start)) for one in self._segments.now
         )
 
     @property
@@ -307,7 +319,7 @@ class LogHealing:
         return self._reread_from is not None or any(one.transaction_index.is_changed for one in self._segments.now)
 
     def reread_producers(self) -> None:
-        """Reads the producers' state again from the first segment on whose damage has hidden some from it.
+        """Reads the producers' state and leader epochs again from the first segment on whose damage has hidden some.
 
         The transaction indexes of these segments are made again, from the first one that has changed on. Nothing is
         appended meanwhile. Raises StorageError.
@@ -320,8 +332,14 @@ class LogHealing:
         with storage_errors(segments.directory):
             start, end = segments.start_offset, segments.end_offset
             self._producers.reload(tuple(segments.now), from_offset, log_start_offset=start, log_end_offset=end)
+            self._leader_epochs.add(segments.headers_from(from_offset), start)
         self._reread_from = None
         self._hidden &= {one.base_offset for one in segments.now if one.damage}
+
+
+def damage_above(segment: LogSegment, start_offset: int) -> list[DamagedRange]:
+    """Returns a segment's damage but for what lies below the log start offset, where nobody misses it."""
+    return [one for one in segment.damage if one.end_offset > start_offset or one.start_offset >= start_offset]
 
 
 def hole_at_end(segment: LogSegment) -> DamagedRange | None:

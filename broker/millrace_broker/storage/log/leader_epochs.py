@@ -19,7 +19,10 @@ lacks.
 
 A file that is damaged, so that it has no such entries, is made again of the log's batches, and so is one with an entry
 that two batches side by side contradict: no checksum covers the file. None covers a batch's epoch either: one that
-can't be, or that the next batch contradicts, is passed over.
+can't be, or that the next batch contradicts, is passed over. The same is done where the file lacks the epoch with which
+the log begins, as one that was lost does: a leader that does not know where an epoch ended takes a follower's records
+for its own. Where a leader says that it does not know a follower's newest epoch, the follower's batches decide
+(`compare`). What damage has hidden is added when it heals (`add`).
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
@@ -97,6 +100,43 @@ class LeaderEpochs:
         for epoch, start_offset in _epochs_of(batches, self.latest):
             self.assign(epoch, start_offset)
         self.newest_found = max(self.newest_found, self.latest)
+
+    def add(self, batches: Iterable[BatchHeader], log_start_offset: int) -> None:
+        """Adds the epochs of batches that were hidden before: those not known, and those that begin earlier."""
+        known = dict(self._entries)
+        for epoch, start_offset in _epochs_of(batches, NO_LEADER_EPOCH):
+            known[epoch] = min(start_offset, known.get(epoch, start_offset))
+        entries: list[Entry] = []
+        for entry in sorted(known.items()):
+            entries = [*(one for one in entries if one[1] < entry[1]), entry]
+        self._correct(entries, log_start_offset)
+
+    def begin_at(self, log_start_offset: int, batches: Batches) -> None:
+        """Does `raise_start`; where the log begins with an epoch that is not known, all are read from its batches."""
+        self.raise_start(log_start_offset)
+        first = self._entries[0][1] if self._entries else MAX_LONG
+        if first <= log_start_offset:
+            return
+        oldest = next(iter(batches(log_start_offset)), None)
+        if oldest is not None and oldest.base_offset < first and oldest.partition_leader_epoch != NO_LEADER_EPOCH:
+            self.add(batches(0), log_start_offset)
+
+    def compare(self, batches: Batches, log_start_offset: int) -> None:
+        """Reads the epochs from the batches where one of these shows another epoch than is known."""
+        for number, (epoch, start) in enumerate(self._entries):
+            first = next(iter(batches(start)), None)
+            end = self._entries[number + 1][1] if number + 1 < len(self._entries) else MAX_LONG
+            if first is not None and first.base_offset < end and first.partition_leader_epoch != epoch:
+                self._correct(list(_epochs_of(batches(0), NO_LEADER_EPOCH)), log_start_offset)
+                return
+
+    def _correct(self, entries: list[Entry], log_start_offset: int) -> None:
+        before = self._entries
+        self._keep(entries)
+        self.raise_start(log_start_offset)
+        if self._entries != before:
+            logger.warning("%s: the leader epochs %s are wrong; the log has %s", self._path, before, self._entries)
+            self._replace_if_possible(self._entries)
 
     def announce(self, epoch: int, start_offset: int) -> None:
         """Writes an epoch to the file before its first batch, if `is_written_first`. Raises StorageError."""
@@ -206,12 +246,14 @@ def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
 def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, batches: Batches) -> bool:
     """Returns whether the batches around `start` show that `epoch` does not begin there.
 
-    They do if two behind it have another epoch, or one before it has this one, or a batch lies across it. The first
+    They do if two side by side have another epoch, or one before it has this one, or a batch lies across it. The first
     epoch need not begin with a batch: its start is raised with the log start offset.
     """
     ahead = list(islice(batches(start), 2))
     own = [one.partition_leader_epoch for one in ahead if one.base_offset < end]
-    if len(own) > 1 and own[0] == own[1] and own[0] not in {epoch, NO_LEADER_EPOCH}:
+    behind = next((one for one in islice(batches(max(start - 1, 0)), 1) if one.next_offset == start), None)
+    around = [behind.partition_leader_epoch, *own] if behind is not None else own
+    if any(one == other not in {epoch, NO_LEADER_EPOCH} for one, other in pairwise(around)):
         return True
     if before is None:
         return False

@@ -115,7 +115,7 @@ class Log:
         except BaseException:
             self._release_files()
             raise
-        self.healing = LogHealing(fs, segments, self._writer, self.producers, loaded.noted.damage)
+        self.healing = LogHealing(fs, segments, self._writer, self.producers, self.leader_epochs, loaded.noted.damage)
         self._noted = loaded.noted
         self.recovery = loaded.report(topic_partition, segments.start_offset)
         segments.gaps.learn(config, segments.end_offset)
@@ -127,7 +127,7 @@ class Log:
         self.leader_epochs = LeaderEpochs(fs, self.directory, segments.headers_from)
         self.leader_epochs.truncate(segments.end_offset)
         self.leader_epochs.take_from(segments.led_from(recovery_point))
-        self.leader_epochs.raise_start(segments.start_offset)
+        self.leader_epochs.begin_at(segments.start_offset, segments.headers_from)
         rolling = Rolling(clock, config, seed=str(self.topic_partition))
         with storage_errors(self.directory):
             rolling.resume(segments.now.active)
@@ -437,7 +437,7 @@ class Log:
     @property
     def damage(self) -> list[tuple[str, DamagedRange]]:
         """The damaged ranges that reads pass over, each with the path of its segment."""
-        return [(segment.path, one) for segment in self._segments.now for one in segment.damage]
+        return self.healing.damage()
 
     def set_damage_aside(self, offset: int) -> bool:
         """Sets aside the first damage in a segment from an offset on; false without one. Raises StorageError."""

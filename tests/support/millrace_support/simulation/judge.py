@@ -15,15 +15,18 @@ Logs are compared batch by batch, as bytes.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from millrace.clock import Clock
+from millrace.errors import CorruptRecordError
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace.records.batch import walk
+from millrace.records.batch import check_crc, read_header, walk
 from millrace.wire.encoder import contents
 from millrace_broker.replication.partition import Partition
-from millrace_broker.storage import Log, TopicPartition
+from millrace_broker.storage import Log, LogFinding, TopicPartition
 from millrace_support.simulation.promises import Promises
 from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.workloads.compaction_judge import CompactedHistory
@@ -67,7 +70,10 @@ class Judge:
             for key, history in self.histories.items()
             if key.topic == LIMITED_TOPIC
         }
+        self.damaged: set[TopicPartition] = set()
+        """The partitions of which a replica was damaged: its batches may be out of reach until it has healed."""
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._read_to: dict[tuple[TopicPartition, int, int, int], int] = {}
         self._high_watermarks: dict[tuple[TopicPartition, int, int, int], int] = {}
 
     def _new_history(self, key: TopicPartition, *, is_compacted: bool) -> History:
@@ -86,8 +92,9 @@ class Judge:
         A write that has come to none of them may, as it names no topic id.
         """
         for log in logs:
-            for _, batch in batches(log, log.log_start_offset, log.log_end_offset):
-                self._written[key].discard(batch[AFTER_CRC:])
+            with self._bears_damage(key):
+                for _, batch in batches(log, log.log_start_offset, log.log_end_offset):
+                    self._written[key].discard(batch[AFTER_CRC:])
         for batch in self.histories[key].batches.values():
             self._written[key].discard(batch[AFTER_CRC:])
         self.acknowledged.pop(key, None)
@@ -95,6 +102,16 @@ class Judge:
             del self._leaders[of_key]
         for of_process in [one for one in self._high_watermarks if one[0] == key]:
             del self._high_watermarks[of_process]
+            self._read_to.pop(of_process, None)
+
+    @contextmanager
+    def _bears_damage(self, key: TopicPartition) -> Iterator[None]:
+        """Ends what reads a log where that is damaged, if a fault has damaged the partition."""
+        try:
+            yield
+        except CorruptRecordError:
+            if key not in self.damaged:
+                raise
 
     def anomaly(self, text: str) -> None:
         """Notes a violation once."""
@@ -131,24 +148,31 @@ class Judge:
         leader = self._leaders.setdefault((key, epoch), broker_id)
         if leader != broker_id:
             self.anomaly(f"{key}: brokers {leader} and {broker_id} both lead in epoch {epoch}")
-        before = self._high_watermarks.get((key, broker_id, start, epoch), 0)
+        of_process = key, broker_id, start, epoch
+        before = self._high_watermarks.get(of_process, 0)
         if high_watermark < before:
             self.anomaly(
                 f"{key}: the high watermark of broker {broker_id} goes back in epoch {epoch}, to {high_watermark}"
             )
-        if high_watermark > before and not self.promises.is_void(key):
-            self._read(key, broker_id, partition.log, before, high_watermark)
-        self._high_watermarks[key, broker_id, start, epoch] = high_watermark
+        self._high_watermarks[of_process] = high_watermark
+        if high_watermark > self._read_to.get(of_process, 0) and not self.promises.is_void(key):
+            with self._bears_damage(key):
+                self._read(of_process, partition.log, high_watermark)
 
     def _may_have(self, log: Log, offset: int, payload: bytes) -> bool:
-        """Returns whether a log has a batch, or had it before it was compacted or deleted."""
+        """Returns whether a log has a batch, or had it before it was compacted, deleted or damaged."""
         if log.config.is_compacted or offset < log.log_start_offset:
             return log.log_end_offset > offset
-        return dict(batches(log, offset, offset + 1)).get(offset, b"")[AFTER_CRC:] == payload
+        with self._bears_damage(log.topic_partition):
+            return dict(batches(log, offset, offset + 1)).get(offset, b"")[AFTER_CRC:] == payload
+        return log.log_end_offset > offset
 
-    def _read(self, key: TopicPartition, broker_id: int, log: Log, begin: int, end: int) -> None:
-        for offset, batch in batches(log, begin, end):
+    def _read(self, of_process: tuple[TopicPartition, int, int, int], log: Log, end: int) -> None:
+        key, broker_id = of_process[:2]
+        for offset, batch in batches(log, self._read_to.get(of_process, 0), end):
             self.histories[key].sees(offset, batch, f"broker {broker_id}")
+            self._read_to[of_process] = read_header(batch).next_offset
+        self._read_to[of_process] = end
 
     def look_at_log(self, broker_id: int, start: int, key: TopicPartition, log: Log) -> None:
         """Looks where a log with limits begins; `start` is the number of its broker's process."""
@@ -164,8 +188,8 @@ class Judge:
         for broker, found in logs.items():
             if found != first and not isinstance(history, CompactedHistory):
                 self.anomaly(f"{key}: broker {broker} has another log than broker {next(iter(logs))}")
-            if replicas[broker].verify().findings:
-                self.anomaly(f"{key}: the log of broker {broker} is damaged: {replicas[broker].verify().findings}")
+            if findings := _lasting(replicas[broker]):
+                self.anomaly(f"{key}: the log of broker {broker} is damaged: {findings}")
             if is_void:
                 continue
             history.check_log(found, replicas[broker].log_end_offset, f"broker {broker}")
@@ -176,14 +200,30 @@ class Judge:
                 self.anomaly(f"{key}: what was acknowledged at offset {offset} is lost")
 
 
+def _lasting(log: Log) -> list[LogFinding]:
+    """Returns what a verification finds, but for indexes of the active segment: these are seen to once it is closed.
+
+    Damage below the log start offset is not healed: nobody reads there, and it goes with its segment.
+    """
+    findings, active = log.verify().findings, os.path.splitext(log.segments.active.path)
+    all_damage = {str(one) for segment in log.segments for one in segment.damage}
+    passed = all_damage - {str(one) for _, one in log.damage}
+    names = ((os.path.splitext(one.file), one) for one in findings if one.reason not in passed)
+    return [one for (base, suffix), one in names if base != active[0] or suffix == active[1]]
+
+
 def batches(log: Log, begin: int, end: int) -> Iterable[tuple[int, bytes]]:
-    """Yields the base offset and the bytes of the batches of a log that begin from `begin` on and before `end`."""
+    """Yields the base offset and the bytes of the batches of a log that begin from `begin` on and before `end`.
+
+    Raises CorruptRecordError where the log is damaged.
+    """
     offset, log_end = max(begin, log.log_start_offset), log.log_end_offset
     while offset < min(end, log_end):
         data = bytes(contents(log.read(offset, READ_BYTES, up_to_offset=log_end)))
         if not data:
             return
         for position, header in walk(data):
+            check_crc(memoryview(data), position, header)
             if begin <= header.base_offset < end:
                 yield header.base_offset, data[position : position + header.size_bytes]
             offset = header.next_offset

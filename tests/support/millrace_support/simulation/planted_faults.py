@@ -19,6 +19,7 @@ from millrace_support.simulation import (
     coordinator_faults,
     eligibility_faults,
     follower_faults,
+    healing_faults,
     leader_faults,
     log_faults,
     transaction_faults,
@@ -36,6 +37,7 @@ FAULTS: Mapping[str, Plant] = {
     **transaction_faults.FAULTS,
     **log_faults.FAULTS,
     **wire_faults.FAULTS,
+    **healing_faults.FAULTS,
 }
 MOST_SEEDS = 1000
 FOUND_BY = Path(__file__).with_name("found_by.txt")

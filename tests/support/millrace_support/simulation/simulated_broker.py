@@ -60,6 +60,7 @@ from millrace_support.simulation.group_members import session_timeout_ms
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_controller import SimulatedController
 from millrace_support.simulation.simulated_coordinator import CoordinatingBroker, new_coordinator
+from millrace_support.simulation.simulated_healing import SimulatedHealing
 from millrace_support.simulation.simulated_losses import Machine
 from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import SetClock, VirtualTimeLoop
@@ -105,6 +106,7 @@ class SimulatedBroker:
         self.replicas: ReplicaManager
         self.session: ModelSession
         self.controller: SimulatedController
+        self.healing: SimulatedHealing
 
     # Life and death.
 
@@ -120,7 +122,8 @@ class SimulatedBroker:
         self._wire()
         self.machine.write(self.session, losses)
         self.spawn(self._register())
-        self.spawn(self._chores())
+        for chore in (self._chores(), *self.healing.chores()):
+            self.spawn(chore)
 
     def die(self, *, power_cut: bool = False, wipe: bool = False) -> None:
         """Ends the process if it runs; with `power_cut` also the machine, and with `wipe` the disk."""
@@ -234,13 +237,11 @@ class SimulatedBroker:
         metadata = MetadataCache(MetadataImage(CLUSTER_ID, -1, {}, {}))
         self.session = ModelSession(world.zookeeper, None, self._zookeeper_changed, self._soon)
         address_of = partial(world.network.address, self.id)
-        self._coordinator = coordinator = new_coordinator(
-            CoordinatingBroker(
-                self.id, self.replicas, metadata, self.session, address_of, self.clock, self._timers(),
-                self._call_soon(),
-            ),
-            session_timeout_ms(world.network),
-        )  # fmt: skip
+        parts = CoordinatingBroker(
+            self.id, self.replicas, metadata, self.session, address_of, self.clock, self._timers(), self._call_soon()
+        )
+        self._coordinator = coordinator = new_coordinator(parts, session_timeout_ms(world.network))
+        self.healing = SimulatedHealing(parts, lambda: self.is_paused)
         listeners = (coordinator.groups.led, coordinator.txns.led)
         self._roles = PartitionRoles(
             self.id, self.replicas, self._fetchers, listeners, self._topic_config, topic_id=self._topic_id
@@ -349,6 +350,7 @@ class SimulatedBroker:
             min_insync_replicas=self.world.settings.min_isr,
         )
         data = codec.encode_broker(registration)
+        await self.healing.report_damage()  # before anyone is elected here
         while True:
             try:
                 if (

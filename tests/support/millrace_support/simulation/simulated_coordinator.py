@@ -39,6 +39,10 @@ class CoordinatingBroker(NamedTuple):
     call_later: CallLater
     call_soon: CallSoon
 
+    def known_address_of(self, other: int) -> Address | None:
+        """Returns where it reaches another broker; None for one that is not alive as far as it knows."""
+        return self.address_of(other) if other in self.metadata.image.brokers else None
+
 
 class Coordinator(NamedTuple):
     """What answers the members of groups, and producers."""
@@ -84,9 +88,8 @@ def new_coordinator(broker: CoordinatingBroker, session_timeout_ms: int) -> Coor
         replayers=consumer_groups.replayers,
     )
     store = cast("ZooKeeperStore", SimpleNamespace(session=broker.session))
-    address_of = _address_of(broker)
-    markers = MarkerRequests(write_markers, address_of, "markers")
-    questions = PartitionRequests(ask_about_partitions, address_of, "questions")
+    markers = MarkerRequests(write_markers, broker.known_address_of, "markers")
+    questions = PartitionRequests(ask_about_partitions, broker.known_address_of, "questions")
     producer_ids = ProducerIds(
         lambda at_least: _reserve(broker, at_least),
         lambda: max(broker.replicas.first_free_producer_id(), txns.first_free_producer_id()),
@@ -107,13 +110,6 @@ def new_coordinator(broker: CoordinatingBroker, session_timeout_ms: int) -> Coor
         call_soon=broker.call_soon,
     )
     return Coordinator(groups, consumer_groups, producer_ids, txns, Admission(txns, questions), (markers, questions))
-
-
-def _address_of(broker: CoordinatingBroker) -> Callable[[int], Address | None]:
-    def address_of(other: int) -> Address | None:
-        return broker.address_of(other) if other in broker.metadata.image.brokers else None
-
-    return address_of
 
 
 def _reserve(broker: CoordinatingBroker, at_least: int) -> range:

@@ -9,7 +9,8 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
 from millrace_broker.replication.range_fetch import Missing, taken
 
-MISSING = Missing(10, 30, 2, 4, may_leave_out=False)
+MISSING = Missing(10, 10, 30, 2, 4, may_leave_out=False)
+ACROSS = MISSING._replace(next_offset=15)  # the log begins at 15
 COMPACTED = MISSING._replace(may_leave_out=True)
 
 
@@ -41,6 +42,9 @@ FITS = {
     "a batch that is cut off": (MISSING, answer(batch(10), batch(20)[:-1]), 1, 20),
     "a batch behind that is damaged": (MISSING, answer(batch(10), flipped(batch(20), 70)), 1, 20),
     "a hole behind the first": (MISSING, answer(batch(10, 5), batch(20)), 1, 15),
+    "an overlapping batch behind": (MISSING, answer(batch(10), batch(15, 15)), 1, 20),
+    "across the log start offset": (ACROSS, answer(batch(10), batch(20)), 2, 30),
+    "from the log start offset on": (ACROSS, answer(batch(15, 5), batch(20)), 2, 30),
     "the epochs around": (MISSING, answer(batch(10, epoch=2), batch(20, epoch=4)), 2, 30),
     "a gap of compaction": (COMPACTED, answer(batch(12, 3), batch(20)), 2, 30),
     "a gap up to the range's end": (COMPACTED, answer(batch(12, 3), batch(40)), 1, 30),
@@ -66,6 +70,8 @@ REFUSED = {
     "a flipped record": (MISSING, answer(flipped(batch(10), 70)), CorruptRecordError, "CRC"),
     "an unknown codec": (MISSING, answer(in_codec(batch(10), 6)), UnsupportedCodecError, "6"),
     "a batch in front": (MISSING, answer(batch(0, 20)), InvalidRecordError, "offsets 0 to 19, where 10 to 29"),
+    "a batch in front, across the log start offset": (ACROSS, answer(batch(5)), InvalidRecordError, "offsets 5 to 14"),
+    "one that begins too early": (ACROSS, answer(batch(5, 15)), InvalidRecordError, "offsets 5 to 19"),
     "a hole": (MISSING, answer(batch(11, 9)), InvalidRecordError, "offsets 11 to 19"),
     "a batch that is too long": (MISSING, answer(batch(10, 21)), InvalidRecordError, "offsets 10 to 30"),
     "too long, compacted": (COMPACTED, answer(batch(12, 19)), InvalidRecordError, "offsets 12 to 30"),

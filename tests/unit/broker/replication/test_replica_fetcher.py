@@ -35,6 +35,24 @@ def test_a_follower_gets_all_batches_as_they_are_and_the_high_watermark():
     played(scenario)
 
 
+def test_a_follower_whose_newest_epoch_is_wrong_looks_at_its_batches():
+    async def scenario():
+        leader = Machine(LEADER)
+        (one,) = led(leader)
+        append(one.log, 30)
+        async with following(LeadingBroker([one])) as (follower, _):
+            followed = follower.follow()
+            await until(lambda: same(followed.log, one.log))
+            follower.fetchers.unfollow(followed)
+            followed.log.leader_epochs.assign(one.log.leader_epochs.latest + 70, followed.log.log_end_offset - 1)
+            append(one.log, 5)
+            follower.follow()
+            await until(lambda: same(followed.log, one.log))
+            assert followed.log.leader_epochs.entries == one.log.leader_epochs.entries
+
+    played(scenario)
+
+
 def test_the_log_start_offset_follows_the_leaders():
     async def scenario():
         leader = Machine(LEADER)

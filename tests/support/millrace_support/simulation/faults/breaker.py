@@ -21,6 +21,7 @@ class Breaker:
     Attributes:
         is_over: whether all faults have ended, so that none is mended any more.
         under_way: how many faults have begun and are not mended yet.
+        struck: the brokers and partitions whose records were damaged (`copies`).
     """
 
     def __init__(self, simulation: Simulation, longest_s: float) -> None:
@@ -30,6 +31,7 @@ class Breaker:
         self.brokers = simulation.brokers
         self.is_over = False
         self.under_way = 0
+        self.struck: set[tuple[int, TopicPartition]] = set()
         self._longest_s = longest_s
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from millrace_support.simulation.faults.breaker import Breaker, Faults
+from millrace_support.simulation.faults.copies import is_struck
 
 FAULTS = Faults()
 IN_SYNC_AGAIN_S = 15.0  # a wiped replica may have left and come back, without being seen outside
@@ -49,9 +50,9 @@ async def _wipe_with_care(breaker: Breaker) -> None:
 
 
 def _are_copied(breaker: Breaker) -> bool:
-    """Returns whether all replicas are in sync, each partition has several, and none is about to have others."""
+    """Returns whether all replicas are sound and in sync, each partition has several, and none is to have others."""
     replicas = breaker.simulation.replicas
-    if replicas.are_changing:
+    if replicas.are_changing or any(is_struck(breaker, breaker.brokers[one], key) for one, key in [*breaker.struck]):
         return False
     states = {key: breaker.simulation.state_of(key) for key in replicas}
     return all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from millrace_support.simulation.faults import clocks, connections, disks, processes, topic_changes
+from millrace_support.simulation.faults import clocks, connections, damage, disks, processes, topic_changes
 from millrace_support.simulation.faults.breaker import Breaker, Fault
 from millrace_support.simulation.swarm.mix import Mix
 
@@ -15,6 +15,7 @@ FAULTS: Mapping[str, Fault] = {
     **disks.FAULTS,
     **clocks.FAULTS,
     **topic_changes.FAULTS,
+    **damage.FAULTS,
 }
 ALONE = (disks.wipe,)  # no other fault begins before it is over, unless anything may be lost
 

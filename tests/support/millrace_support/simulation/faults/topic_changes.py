@@ -15,6 +15,7 @@ from millrace.errors import MillraceError
 from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.faults.breaker import Breaker, Faults
+from millrace_support.simulation.faults.copies import is_struck
 from millrace_support.simulation.workloads.drawn import RENEWED_TOPIC
 
 FAULTS = Faults()
@@ -27,7 +28,10 @@ CANCELS = 0.3
 async def reassign(breaker: Breaker) -> None:
     """Adds, removes or swaps a replica of a partition, or cancels that."""
     key = breaker.chance.choice([one for one in breaker.partitions if one.topic != RENEWED_TOPIC])
-    target = _target(breaker, breaker.simulation.replicas[key])
+    replicas = breaker.simulation.replicas[key]
+    if any(is_struck(breaker, breaker.brokers[one], key) for one in replicas):
+        return  # the only sound copy might go
+    target = _target(breaker, replicas)
     await _reassign(breaker, key, target)
     if breaker.chance.random() < CANCELS and await breaker.lasts():
         await _reassign(breaker, key, None)

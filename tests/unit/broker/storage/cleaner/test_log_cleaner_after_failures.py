@@ -79,6 +79,21 @@ def test_a_damaged_batch_is_reported_and_nothing_is_replaced() -> None:
     assert store.cleaner.run(force=True)[0].error == report.error
 
 
+def test_a_log_in_which_offsets_are_missing_is_not_compacted() -> None:
+    store = Store()
+    log = store.log()
+    fill(log, 40, keys=2)
+    lost = log.closed_segments[1].path
+    store.manager.close()
+    store.fs.unlink(lost)
+    again = Store(store.fs)
+    log = again.log()
+    ((_, missing),) = log.damage
+    (report,) = again.cleaner.run(force=True)
+    assert "missing" in report.error
+    assert [one for _, one in log.damage] == [missing]
+
+
 def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     store = Store()
     log = store.log()

@@ -1,0 +1,111 @@
+"""What heals the logs of a simulated broker: the real healer, the real checks of the scrubber, and reports of damage.
+
+All go on as in a real broker, but for the scrubber, which has no thread: it checks a segment now and then, in rounds
+over all logs. Recovery points are written every few seconds, as damage below them is never taken for a torn write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+from millrace.errors import MillraceError, StorageError
+from millrace_broker.assembly import BrokerComponents, new_healer
+from millrace_broker.broker import DAMAGE_INTERVAL_MS, HEAL_INTERVAL_MS
+from millrace_broker.cluster.loss_reports import write_damage
+from millrace_broker.metrics import MaintenanceCounts
+from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.storage import Log, LogSegment, TopicPartition
+from millrace_support.simulation.simulated_coordinator import CoordinatingBroker
+
+SCRUB_PAUSE_S, LAST_SCRUB_PAUSE_S = 0.3, 0.03  # between two segments, while there are faults and after them
+SYNC_S = 3.0
+
+
+class SimulatedHealing:
+    """The work for the logs of one process. `is_paused` says whether the process sleeps.
+
+    Attributes:
+        is_sound: whether the last round of the scrubber (`begin_last_round`) is over and has found nothing.
+    """
+
+    def __init__(self, broker: CoordinatingBroker, is_paused: Callable[[], bool]) -> None:
+        self.is_sound = False
+        self._broker = broker
+        self._logs = broker.replicas.logs
+        self._is_paused = is_paused
+        self._is_last_round = False
+        self._reported: frozenset[TopicPartition] | None = None
+        base = SimpleNamespace(
+            broker_id=broker.broker_id,
+            logs=self._logs,
+            metadata=SimpleNamespace(partition=broker.metadata.partition, address_of=broker.known_address_of),
+            connect=BrokerLink.connect,
+            clock=broker.clock,
+        )
+        self._healer = new_healer(cast("BrokerComponents", base), broker.replicas, MaintenanceCounts())
+
+    def chores(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yields what a process does all the time."""
+        yield self._again(HEAL_INTERVAL_MS / 1000, self._healer.heal_all)
+        yield self._again(DAMAGE_INTERVAL_MS / 1000, self.report_damage)
+        yield self._again(SYNC_S, self._sync)
+        yield self._scrub()
+
+    def begin_last_round(self) -> None:
+        """Has the scrubber go over all logs until a round finds nothing, and end then."""
+        self._is_last_round = True
+
+    async def _again(self, pause_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(pause_s)
+            if not self._is_paused():
+                await work()
+
+    async def report_damage(self) -> None:
+        """Does what `ClusterMember` does; where ZooKeeper does not answer, the next look reports."""
+        damaged = self._broker.replicas.damaged()
+        if damaged != self._reported:
+            with suppress(MillraceError):
+                write_damage(cast("Any", self._broker.session), self._broker.broker_id, damaged)
+                self._reported = damaged
+
+    async def _sync(self) -> None:
+        """Does what the broker's chores do for the disk."""
+        with suppress(StorageError):  # the disk is full
+            self._logs.flush_due()
+            self._logs.checkpoint()
+            self._logs.release_replaced()
+            self._logs.remove_deleted()
+
+    async def _scrub(self) -> None:
+        """Makes rounds."""
+        while not self.is_sound:
+            is_last, is_sound = self._is_last_round, True
+            for log, segment in self._segments():
+                await asyncio.sleep(LAST_SCRUB_PAUSE_S if is_last else SCRUB_PAUSE_S)
+                if not self._is_paused():
+                    is_sound &= self._check(log, segment)
+            await asyncio.sleep(SCRUB_PAUSE_S)
+            self.is_sound = is_last and is_sound
+
+    def _segments(self) -> Iterator[tuple[Log, LogSegment]]:
+        for key in sorted(self._logs.logs()):
+            next_base = 0
+            while (log := self._logs.get(key)) is not None:
+                segment = next((one for one in log.segments if one.base_offset >= next_base), None)
+                if segment is None:
+                    break
+                yield log, segment
+                next_base = segment.base_offset + 1
+
+    def _check(self, log: Log, segment: LogSegment) -> bool:
+        """Checks a segment as the scrubber does; returns whether nothing was wrong, or is left."""
+        try:
+            scrubbed = log.scrub(segment, lambda _: None)
+        except MillraceError:  # a full disk, or a log that is gone; a scrubber goes on
+            return self._logs.get(log.topic_partition) is not log
+        return not (scrubbed.findings or scrubbed.is_left or log.healing.is_due)
