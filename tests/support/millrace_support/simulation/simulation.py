@@ -33,16 +33,18 @@ from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
 from millrace_support.simulation.assignments import Assignments, TopicIds
 from millrace_support.simulation.faults.breaker import Breaker
-from millrace_support.simulation.faults.playing import FAULTS, play_faults
+from millrace_support.simulation.faults.playing import FAULTS, OF_TWO_RELEASES, play_faults
 from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.light_processes import light_processes
 from millrace_support.simulation.message_bytes import checked_bytes
 from millrace_support.simulation.network import Network
+from millrace_support.simulation.releases.former_reigns import FormerReigns
+from millrace_support.simulation.releases.releases import change_release, is_former, light_former_processes
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
 from millrace_support.simulation.swarm.mix import Mix
-from millrace_support.simulation.swarm.settings import BROKERS, Settings
+from millrace_support.simulation.swarm.settings import BROKERS, Settings, former_brokers
 from millrace_support.simulation.virtual_time import SetClock, VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
@@ -75,7 +77,8 @@ class Simulation:
         self.clock = VirtualClock(self.loop)
         self.workloads = Workloads.drawn(self.chance)
         self.settings = Settings.drawn(self.chance)
-        self.mix = Mix.drawn(self.chance, FAULTS)
+        self.former = former_brokers(seed)
+        self.mix = Mix.drawn(self.chance, FAULTS if self.former is None else OF_TWO_RELEASES)
         self.topics = self.settings.placed(topics_of(self.workloads), self.chance)
         self.zookeeper = ModelZooKeeper()
         self._create_topics()
@@ -92,7 +95,11 @@ class Simulation:
         )  # fmt: skip
         for broker in BROKERS:
             brokers[broker] = SimulatedBroker(self.world, broker)
+            if self.former is not None and broker in self.former:
+                change_release(brokers[broker])
         self.brokers = brokers
+        self.reigns = None if self.former is None else FormerReigns(self.zookeeper, brokers, self.loop)
+        self.excused_topics: set[str] = set()
         self.groups = self._new_groups()
         self._is_over = False
         self.clients = Clients(self._client_world(), self.workloads)
@@ -119,6 +126,8 @@ class Simulation:
         await asyncio.sleep(2)
         for text in (f"workloads: {self.workloads}", self.settings, self.mix):
             self.note(f"{text}")
+        if self.former is not None:
+            self.note(f"brokers {sorted(self.former)} begin with the former release")
         self.clients.begin()
         for group in self.groups:
             group.begin()
@@ -132,8 +141,10 @@ class Simulation:
         for group in self.groups:
             group.end()
         if await self._is_at_rest():
+            for broker in self.brokers.values():  # what a broker did last may have had no request
+                self._look_at(broker)
             self.clients.check_all()
-            for key, replicas in self.replicas.items():
+            for key, replicas in self._demanded():
                 self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
             self._look_for_deleted_logs()
 
@@ -180,7 +191,7 @@ class Simulation:
         """Looks whether logs of deleted topics are left; those of moved replicas may be, where brokers were down."""
         for broker in self.brokers.values():
             for key in broker.logs.logs():
-                if broker.logs.topic_id(key) != self.topic_ids.get(key.topic):
+                if key.topic not in self.excused_topics and broker.logs.topic_id(key) != self.topic_ids.get(key.topic):
                     self.judge.anomaly(f"{key}: broker {broker.id} still has the log of a deleted topic")
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
@@ -194,6 +205,9 @@ class Simulation:
         await asyncio.sleep(LONGEST_SHUTDOWN_S + 0.5)
         for broker in self.brokers.values():
             broker.fs.capacity_bytes = None
+            if self._stays_unsynced(broker):
+                self.note(f"broker {broker.id} is killed, and starts again")
+                broker.die()
             if not broker.is_running:
                 broker.start()
             elif broker.is_paused:
@@ -201,6 +215,10 @@ class Simulation:
             else:
                 broker.reconnect(broker.session)
         await asyncio.sleep(WRITTEN_ON_S)
+
+    def _stays_unsynced(self, broker: SimulatedBroker) -> bool:
+        """Returns whether a broker may never sync what a full disk has left unsynced, as 0.1.0 until its next start."""
+        return is_former(broker) and broker.is_running and self.settings.is_flushing and "fill" in self.mix.weights
 
     async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
         """Waits until everything is as it should be, and returns whether it is in time."""
@@ -237,8 +255,12 @@ class Simulation:
         return (
             not self.replicas.are_changing
             and self.topic_ids.keys() == self.topics.keys()
-            and all(map(self._is_whole, self.replicas))
+            and all(self._is_whole(key) for key, _ in self._demanded())
         )
+
+    def _demanded(self) -> list[tuple[TopicPartition, tuple[int, ...]]]:
+        """Returns the partitions that must be whole in the end, with their replicas."""
+        return [(key, replicas) for key, replicas in self.replicas.items() if key.topic not in self.excused_topics]
 
     def _is_whole(self, key: TopicPartition) -> bool:
         state = self.state_of(key)
@@ -311,6 +333,8 @@ def play(seed: int, level: int | None = None) -> Outcome:
         if seed % COMPARED == 0:
             around.enter_context(checked_bytes(simulation.judge.anomaly))
         around.enter_context(decided_member_ids(simulation.chance))
+        if simulation.former is not None:
+            around.enter_context(light_former_processes(simulation.chance))
         simulation.run()
     return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation.clients.acknowledged)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from millrace_support.simulation.faults import clocks, connections, disks, processes, topic_changes
+from millrace_support.simulation.faults import clocks, connections, disks, processes, releases, topic_changes
 from millrace_support.simulation.faults.breaker import Breaker, Fault
 from millrace_support.simulation.swarm.mix import Mix
 
@@ -16,6 +16,7 @@ FAULTS: Mapping[str, Fault] = {
     **clocks.FAULTS,
     **topic_changes.FAULTS,
 }
+OF_TWO_RELEASES: Mapping[str, Fault] = {**FAULTS, **releases.FAULTS}
 ALONE = (disks.wipe,)  # no other fault begins before it is over
 
 
@@ -25,7 +26,7 @@ async def play_faults(breaker: Breaker, mix: Mix, duration_s: float) -> None:
     end = loop.time() + duration_s
     while loop.time() < end:
         await asyncio.sleep(breaker.chance.uniform(0.2, mix.longest_pause_s))
-        fault = FAULTS[mix.pick(breaker.chance)]
+        fault = OF_TWO_RELEASES[mix.pick(breaker.chance)]
         breaker.under_way += 1
         task = loop.create_task(fault(breaker))
         task.add_done_callback(lambda _: _ended(breaker))

@@ -18,6 +18,15 @@ SEGMENT_BYTES, INDEX_INTERVAL_BYTES = (700, 2_000, 2_000, 100_000), (1, 500, 500
 LAG_TIME_MAX_MS = (6_000, 8_000, 20_000)
 SESSION_TIMEOUT_S = (3.0, 6.0, 12.0)
 SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
+TWO_RELEASES_SHARE, FORMER_SHARE = 0.25, 0.5  # of seeds, and of the brokers of such a seed that begin with the former
+
+
+def former_brokers(seed: int) -> frozenset[int] | None:
+    """Returns the brokers that begin with the former release; None for a seed without that release."""
+    chance = Random(f"{seed} of two releases")  # noqa: S311  it decides faults, no secrets
+    if chance.random() >= TWO_RELEASES_SHARE:
+        return None
+    return frozenset(broker for broker in BROKERS if chance.random() < FORMER_SHARE)
 
 
 @dataclass(frozen=True)
