@@ -93,6 +93,14 @@ class TransactionalProducer:
             except EndedError as error:
                 self._world.note(f"{self._name} ends: {error}")
 
+    async def end_what_is_open(self) -> None:
+        """Begins a last instance, whose begin aborts what a former one has left open."""
+        self._is_new = False
+        try:
+            await self._begin()
+        except EndedError as error:
+            self._world.judge.anomaly(f"{self._id}: no instance can begin at the end: {error}")
+
     async def ask_for_offset(self) -> None:
         """Asks for the group's offset, when nobody commits one any more."""
         try:
