@@ -5,6 +5,8 @@ reassigned, as a broker that was down then keeps the log, which the deletion pas
 
 A controller of the former release may elect leaders of a topic that it deletes. They make the deleted logs again, and
 can't serve the next topic of the name. So nothing is demanded of a topic any more that such a controller has deleted.
+Nor is it asked to cancel a reassignment, or to send it elsewhere: it deletes the replicas that were added, also where
+they alone are in sync.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from millrace.errors import MillraceError
 from millrace.zk import codec, paths
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.faults.breaker import Breaker, Faults
+from millrace_support.simulation.releases.releases import is_former
 from millrace_support.simulation.workloads.drawn import RENEWED_TOPIC
 
 FAULTS = Faults()
@@ -48,6 +51,9 @@ def _target(breaker: Breaker, replicas: tuple[int, ...]) -> tuple[int, ...]:
 async def _reassign(breaker: Breaker, key: TopicPartition, target: tuple[int, ...] | None) -> None:
     controller = breaker.controller()
     if controller is None or not controller.is_running or controller.is_paused:
+        return
+    topic = breaker.simulation.replicas.topic(key.topic)
+    if is_former(controller) and topic is not None and topic.adding_replicas.get(key.partition):
         return
     asked = controller.controller.asked(lambda active: active.reassign({key: target}))
     outcome = "no answer"
