@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,8 +48,11 @@ def former_packages() -> Path:
         KEPT.parent.mkdir(exist_ok=True)
         with TemporaryDirectory(dir=KEPT.parent) as folder:
             _build(Path(folder))
-            with suppress(OSError):  # another process was faster
+            try:
                 Path(folder, "packages").rename(KEPT)
+            except OSError:
+                if not KEPT.exists():  # no other process was faster
+                    raise
     return KEPT
 
 
