@@ -14,10 +14,10 @@ from millrace_support.recorded_data import PROPERTIES, RECORDED
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory):
+def before():
     """What Python runs as the broker of the version before."""
     try:
-        return former_broker(tmp_path_factory.mktemp("before") / "release")
+        return former_broker()
     except SetupError as error:
         pytest.skip(str(error))
 

@@ -35,7 +35,7 @@ THIS = ("-m", "millrace_broker")
 def cluster(zookeeper, tmp_path):
     """Yields three brokers of the former release."""
     try:
-        former = former_broker(tmp_path / "release")
+        former = former_broker()
     except SetupError as error:
         pytest.skip(str(error))
     with (

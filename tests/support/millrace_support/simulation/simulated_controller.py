@@ -105,7 +105,8 @@ class SimulatedChannels:
         """Begins to send to a broker that has come."""
         self._waiting[broker.id] = asyncio.Queue()
         self._tasks[broker.id] = asyncio.get_running_loop().create_task(self._run(broker, self._waiting[broker.id]))
-        self._watches[broker.id] = SimulatedWatch(self._address_of(broker.id), partial(self._on_ended, broker))
+        if broker.registers_again:
+            self._watches[broker.id] = SimulatedWatch(self._address_of(broker.id), partial(self._on_ended, broker))
 
     def close(self, broker: int) -> None:
         """Ends what is sent to a broker that has gone."""
@@ -113,7 +114,9 @@ class SimulatedChannels:
         task = self._tasks.pop(broker, None)
         if task is not None:
             task.cancel()
-            self._watches.pop(broker).close()
+        watch = self._watches.pop(broker, None)
+        if watch is not None:
+            watch.close()
 
     def send(self, broker: int, requests: Iterable[ControlRequest]) -> None:
         """Sends requests after those that were given before."""
@@ -220,7 +223,9 @@ class SimulatedController(Controller):
 
         def end() -> None:
             if self._active is not None and self.known_epochs().get(broker_id) == epoch:
-                self._active.process_ended(self._active.cluster.brokers[broker_id])
+                broker = self._active.cluster.brokers[broker_id]
+                if broker.registers_again:
+                    self._active.process_ended(broker)
 
         self._events.put(end)
 

@@ -32,18 +32,20 @@ from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
 from millrace_support.simulation.assignments import Assignments, TopicIds
 from millrace_support.simulation.faults.breaker import Breaker
-from millrace_support.simulation.faults.playing import FAULTS, play_faults
+from millrace_support.simulation.faults.playing import kinds_of, play_faults
 from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.light_processes import light_processes
 from millrace_support.simulation.message_bytes import checked_bytes
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.promises import Promises
+from millrace_support.simulation.releases.former_reigns import FormerReigns
+from millrace_support.simulation.releases.releases import change_release, is_former, light_former_processes
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S, SimulatedBroker, World
 from millrace_support.simulation.simulated_groups import Consumed, GroupWorld, SimulatedGroup, decided_member_ids
 from millrace_support.simulation.simulated_operator import SimulatedOperator
 from millrace_support.simulation.swarm.mix import Mix
-from millrace_support.simulation.swarm.settings import BROKERS, Settings
+from millrace_support.simulation.swarm.settings import BROKERS, Settings, former_brokers
 from millrace_support.simulation.virtual_time import SetClock, VirtualClock, VirtualTimeLoop
 from millrace_support.simulation.workloads.client_world import ClientWorld
 from millrace_support.simulation.workloads.clients import Clients
@@ -83,8 +85,10 @@ class Simulation:
         self.loop = VirtualTimeLoop(self.chance)
         self.clock = VirtualClock(self.loop)
         self.workloads = Workloads.drawn(self.chance)
-        self.settings = Settings.drawn(self.chance)
-        self.mix = Mix.drawn(self.chance, FAULTS)
+        self.former = former_brokers(seed)
+        has_two_releases = self.former is not None
+        self.settings = Settings.drawn(self.chance, has_two_releases=has_two_releases)
+        self.mix = Mix.drawn(self.chance, kinds_of(self.settings, has_two_releases=has_two_releases))
         self.topics = self.settings.placed(topics_of(self.workloads), self.chance)
         self.zookeeper = ModelZooKeeper()
         self._create_topics()
@@ -102,7 +106,11 @@ class Simulation:
         )  # fmt: skip
         for broker in BROKERS:
             brokers[broker] = SimulatedBroker(self.world, broker)
+            if self.former is not None and broker in self.former:
+                change_release(brokers[broker])
         self.brokers = brokers
+        self.reigns = None if self.former is None else FormerReigns(self.zookeeper, brokers, self.loop)
+        self.excused_topics: set[str] = set()
         self.groups = self._new_groups()
         self._is_over = False
         self.clients = Clients(self._client_world(), self.workloads)
@@ -129,6 +137,8 @@ class Simulation:
         await asyncio.sleep(2)
         for text in (f"workloads: {self.workloads}", self.settings, self.mix):
             self.note(f"{text}")
+        if self.former is not None:
+            self.note(f"brokers {sorted(self.former)} begin with the former release")
         self.clients.begin()
         for group in self.groups:
             group.begin()
@@ -137,16 +147,15 @@ class Simulation:
         await self._heal()
         self._operator = self.loop.create_task(SimulatedOperator(self).live())
         self._is_over = True
-        await self.clients.end()
+        await self.clients.end(has_set_clocks="set_clock" in self.mix.weights)
         if not await self._settles():
             return
         for group in self.groups:
             group.end()
         if await self._is_at_rest():
-            for broker in self.brokers.values():
-                broker.look()  # at what was synced, and so committed, after the last request
+            self._look_once_more()
             self.clients.check_all()
-            for key, replicas in self.replicas.items():
+            for key, replicas in self._demanded():
                 self.judge.compare(key, {one: self.brokers[one].logs.logs()[key] for one in replicas})
             self._look_for_deleted_logs()
 
@@ -197,6 +206,15 @@ class Simulation:
             if (log := broker.logs.logs().get(key)) is not None:
                 self.judge.look_at_log(broker.id, broker.starts, key, log)
 
+    def _look_once_more(self) -> None:
+        """Looks at what brokers did without a request, and what retention leaves, as chance may have passed over it."""
+        for broker in self.brokers.values():
+            self._look_at(broker)
+        for broker in self.brokers.values():
+            for _ in broker.logs.retention():
+                pass
+            self._look_at(broker)
+
     def _look_for_deleted_logs(self) -> None:
         """Looks whether logs of deleted topics are left; those of moved replicas may be, where brokers were down.
 
@@ -206,7 +224,7 @@ class Simulation:
             for key in broker.logs.logs():
                 topic_id = broker.logs.topic_id(key)
                 is_told = topic_id is not None or key.topic == RENEWED_TOPIC
-                if is_told and topic_id != self.topic_ids.get(key.topic):
+                if is_told and key.topic not in self.excused_topics and topic_id != self.topic_ids.get(key.topic):
                     self.judge.anomaly(f"{key}: broker {broker.id} still has the log of a deleted topic")
 
     def _unexpected(self, _: object, context: dict[str, Any]) -> None:
@@ -220,6 +238,9 @@ class Simulation:
         await asyncio.sleep(LONGEST_SHUTDOWN_S + 0.5)
         for broker in self.brokers.values():
             broker.fs.capacity_bytes = None
+            if self._stays_unsynced(broker):
+                self.note(f"broker {broker.id} is killed, and starts again")
+                broker.die()
             if not broker.is_running:
                 broker.start()
             elif broker.is_paused:
@@ -227,6 +248,10 @@ class Simulation:
             else:
                 broker.reconnect(broker.session)
         await asyncio.sleep(WRITTEN_ON_S)
+
+    def _stays_unsynced(self, broker: SimulatedBroker) -> bool:
+        """Returns whether a broker may never sync what a full disk has left unsynced, as 0.1.0 until its next start."""
+        return is_former(broker) and broker.is_running and self.settings.is_flushing and "fill" in self.mix.weights
 
     async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
         """Waits until everything is as it should be, and returns whether it is in time."""
@@ -275,8 +300,12 @@ class Simulation:
         return (
             not self.replicas.are_changing
             and self.topic_ids.keys() == self.topics.keys()
-            and all(map(self._is_whole, self.replicas))
+            and all(self._is_whole(key) for key, _ in self._demanded())
         )
+
+    def _demanded(self) -> list[tuple[TopicPartition, tuple[int, ...]]]:
+        """Returns the partitions that must be whole in the end, with their replicas."""
+        return [(key, replicas) for key, replicas in self.replicas.items() if key.topic not in self.excused_topics]
 
     def _is_whole(self, key: TopicPartition) -> bool:
         state = self.state_of(key)
@@ -353,6 +382,8 @@ def play(seed: int, level: int | None = None) -> Outcome:
         if seed % COMPARED == 0:
             around.enter_context(checked_bytes(simulation.judge.anomaly))
         around.enter_context(decided_member_ids(simulation.chance))
+        if simulation.former is not None:
+            around.enter_context(light_former_processes(simulation.chance))
         simulation.run()
     return Outcome(seed, simulation.judge.anomalies, simulation.history, simulation.clients.acknowledged)
 

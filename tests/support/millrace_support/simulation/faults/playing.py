@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from millrace_support.simulation.faults import clocks, connections, damage, disks, processes, topic_changes
+from millrace_support.simulation.faults import clocks, connections, damage, disks, processes, releases, topic_changes
 from millrace_support.simulation.faults.breaker import Breaker, Fault
 from millrace_support.simulation.swarm.mix import Mix
+from millrace_support.simulation.swarm.settings import Settings
 
-FAULTS: Mapping[str, Fault] = {
+OF_ALL_SEEDS: Mapping[str, Fault] = {
     **processes.FAULTS,
     **connections.FAULTS,
     **disks.FAULTS,
     **clocks.FAULTS,
     **topic_changes.FAULTS,
-    **damage.FAULTS,
 }
+FAULTS: Mapping[str, Fault] = {**OF_ALL_SEEDS, **damage.FAULTS, **releases.FAULTS}
 ALONE = (disks.wipe,)  # no other fault begins before it is over, unless anything may be lost
+
+
+def kinds_of(settings: Settings, *, has_two_releases: bool) -> Mapping[str, Fault]:
+    """Returns the kinds of faults that a seed may have.
+
+    Files are damaged only where the copies of their records stay, and all brokers heal, which the former release's do
+    not.
+    """
+    if has_two_releases:
+        return {**OF_ALL_SEEDS, **releases.FAULTS}
+    return OF_ALL_SEEDS if settings.loses_anything else {**OF_ALL_SEEDS, **damage.FAULTS}
 
 
 async def play_faults(breaker: Breaker, mix: Mix, duration_s: float) -> None:

@@ -110,7 +110,7 @@ async def take_for_ended(breaker: Breaker) -> None:
     with suppress(MillraceError):  # cut off from ZooKeeper, or not the controller any more
         session: Any = by.session
         controller = other_controller(session)
-        if controller is not None and controller[0].id == broker.id:
+        if controller is not None and controller[0].id == broker.id and controller[0].registers_again:
             depose_controller(session, *controller)
     for one in breaker.brokers.values():
         if one.is_running and (epoch := one.controller.known_epochs().get(broker.id)) is not None:

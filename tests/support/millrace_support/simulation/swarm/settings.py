@@ -19,6 +19,15 @@ LAG_TIME_MAX_MS = (6_000, 8_000, 20_000)
 SESSION_TIMEOUT_S = (3.0, 6.0, 12.0)
 LOSES_ANYTHING = 0.5  # of all seeds
 SLOWEST_S = (0.02, 0.3, 1.0)  # of a network; where it is slow, replicas are rarely the same
+TWO_RELEASES_SHARE, FORMER_SHARE = 0.25, 0.5  # of seeds, and of the brokers of such a seed that begin with the former
+
+
+def former_brokers(seed: int) -> frozenset[int] | None:
+    """Returns the brokers that begin with the former release; None for a seed without that release."""
+    chance = Random(f"{seed} of two releases")  # noqa: S311  it decides faults, no secrets
+    if chance.random() >= TWO_RELEASES_SHARE:
+        return None
+    return frozenset(broker for broker in BROKERS if chance.random() < FORMER_SHARE)
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,11 @@ class Settings:
     loses_anything: bool
 
     @classmethod
-    def drawn(cls, chance: Random) -> Self:
-        """Returns settings that chance decides, each for itself."""
+    def drawn(cls, chance: Random, *, has_two_releases: bool = False) -> Self:
+        """Returns settings that chance decides, each for itself.
+
+        With two releases nothing may be lost, as the former one does not tell what it has lost.
+        """
         return cls(
             replicas=chance.choice(REPLICAS),
             partitions=chance.choice(PARTITIONS),
@@ -63,7 +75,7 @@ class Settings:
             lag_time_max_ms=chance.choice(LAG_TIME_MAX_MS),
             session_timeout_s=chance.choice(SESSION_TIMEOUT_S),
             slowest_s=chance.choice(SLOWEST_S),
-            loses_anything=chance.random() < LOSES_ANYTHING,
+            loses_anything=chance.random() < LOSES_ANYTHING and not has_two_releases,
         )
 
     def log_properties(self) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millrace.errors import ErrorCode, MillraceError
+from millrace.internal_topics import OFFSETS_TOPIC
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.wire.messages import (
@@ -41,6 +42,7 @@ LIFE, WRITES = (1, 4), (1, 4)  # transactions of an instance, and batches of a t
 DIES, SLEEPS, COMMITS, SENDS_OFFSETS, REPEATS = 0.1, 0.1, 0.75, 0.4, 0.1
 ASLEEP_S, AWAY_S = (1.0, 10.0), (0.1, 6.0)
 OF_GROUPS, OF_TRANSACTIONS = 0, 1
+COMMITTED_TO = TopicPartition(OFFSETS_TOPIC, 0)
 ELSEWHERE = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 AGAIN = ELSEWHERE | {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -90,6 +92,14 @@ class TransactionalProducer:
                     await self._transaction()
             except EndedError as error:
                 self._world.note(f"{self._name} ends: {error}")
+
+    async def end_what_is_open(self) -> None:
+        """Begins a last instance, whose begin aborts what a former one has left open."""
+        self._is_new = False
+        try:
+            await self._begin()
+        except EndedError as error:
+            self._world.judge.anomaly(f"{self._id}: no instance can begin at the end: {error}")
 
     async def ask_for_offset(self) -> None:
         """Asks for the group's offset, when nobody commits one any more."""
@@ -156,7 +166,23 @@ class TransactionalProducer:
         self._judge.told_offset(self._id, await self._committed_offset())
 
     async def _committed_offset(self) -> int:
-        """Returns the offset that the group has committed, once no transaction is about to commit one."""
+        """Returns the offset that the group has committed, as the leader of its partition tells it.
+
+        A former leader whose replica was moved away while it slept hears from nobody that it leads no more, as in
+        Apache Kafka, and tells what it knew.
+        """
+        deadline = self._world.loop.time() + PATIENCE_S
+        while self._world.loop.time() < deadline:
+            leader = self._world.leader(COMMITTED_TO)
+            offset = await self._told_offset()
+            if leader and leader == self._world.leader(COMMITTED_TO) and leader[0] == self._coordinators.get(OF_GROUPS):
+                return offset
+            self._coordinators.pop(OF_GROUPS, None)
+            await asyncio.sleep(PAUSE_S)
+        raise EndedError("no leader tells the group's offset")
+
+    async def _told_offset(self) -> int:
+        """Returns the group's offset as a coordinator tells it, once no transaction is about to commit one."""
         key = self._partitions[0]
         topics = [{"name": key.topic, "partition_indexes": [key.partition]}]
         fields = {"groups": [{"group_id": self._group, "topics": topics}], "require_stable": True}
