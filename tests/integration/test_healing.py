@@ -140,6 +140,19 @@ def test_files_of_several_segments_that_are_gone_are_made_again(brokers):
     assert len(segments(broker)) >= 6
 
 
+def test_a_follower_cuts_off_nothing_that_is_committed(brokers):
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, "follower")
+    newest = [one for one in segments(broker) if one.stat().st_size][-1]
+    logged = len(broker.read_log())
+    content = newest.read_bytes()
+    newest.write_bytes(flip(content, len(content) - 2))
+    assert verify(broker)["findings"]
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
+    assert "is fetched again" not in broker.read_log()[logged:]
+
+
 def test_damage_heals_that_has_hidden_the_leader_epochs(brokers):
     """The first batches are gone and the file of epochs with them, so that nothing tells of which epoch they were."""
     expected = brokers.equal_logs(TOPIC)

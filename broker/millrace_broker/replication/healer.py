@@ -8,7 +8,8 @@
 A range that no replica has is tried again, after pauses that grow up to half a minute, and named until then by health,
 metrics and `damaged-ranges`.
 
-A follower whose log ends with damage cuts that off, once its leader has what begins there, and follows on.
+A follower whose log ends with damage cuts that off, once its leader has what begins there, and follows on. It cuts
+nothing that is committed: others count on its copy, and it may lead before it has fetched that again.
 
 What compaction has removed must not come back: a record whose tombstone is gone here may be there at another replica,
 and the other way round. So where batches behind the damage lack records, or no replica of a compacted log has all that
@@ -208,6 +209,8 @@ class _LogHealing:
         if not at_end or not isinstance(replica, FollowedPartition) or replica.leader not in self._others.brokers:
             return False
         start = min(one.start_offset for one in at_end)
+        if start < replica.high_watermark:
+            return False
         missing = self._missing(start, MAX_LONG)
         if await self._others.next_batches(missing, [replica.leader]) is None:
             return False
