@@ -41,6 +41,7 @@ from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.instance import instance_definitions
 from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
+from millrace_pipelines.project import find_project
 
 CLIENT_TIMEOUT_S = 1.5
 
@@ -136,21 +137,16 @@ class MillraceComponent(dg.StateBackedComponent):
         return get_local_state_path(self.defs_state_config.key, project_root)
 
 
-PROJECT_DIR = "MILLRACE_PROJECT_DIR"
-
 logger = logging.getLogger(__name__)
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Returns the definitions of the project in the folder that the variable PROJECT_DIR names, or in this folder.
+    """Returns the definitions of the project that the environment or the working directory decides (`find_project`).
 
-    Raises SetupError where the variable is not set and this folder, the working directory, has no `dg.toml`.
+    Raises SetupError where there is none.
     """
-    directory = os.environ.get(PROJECT_DIR)
-    if not directory and not os.path.isfile("dg.toml"):
-        raise SetupError(f"{PROJECT_DIR} is not set; it names the folder with defs/, as `millrace up` makes it")
-    return load_project(directory or ".")
+    return load_project(str(find_project(os.environ, Path.cwd())))
 
 
 def load_project(directory: str) -> dg.Definitions:

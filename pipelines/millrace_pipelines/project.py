@@ -9,7 +9,14 @@ It is made without Dagster, which `millrace up` doesn't keep in its memory; `def
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+
+from millrace.errors import SetupError
+
+PROJECT_DIR = "MILLRACE_PROJECT_DIR"
+MADE_BY_UP = ".millrace/up"
+EXAMPLE = "pipelines/example"
 
 REQUEST_INTERVAL_MS = 3_600_000
 """How often the definitions have retention and compaction done; `millrace up` tells the broker."""
@@ -39,6 +46,23 @@ attributes:
   #    freshness: 1h
   #    owners: [team:data]
 """
+
+
+def find_project(environment: Mapping[str, str], here: Path) -> Path:
+    """Returns the folder of the project whose definitions Dagster asks for.
+
+    It is the one that the variable MILLRACE_PROJECT_DIR names; else the working directory `here`, if it is a project;
+    else the one in it that `millrace up` has made; else the example of a clone. Raises SetupError without any.
+    """
+    if named := environment.get(PROJECT_DIR):
+        return Path(named)
+    found = next((one for one in (here, here / MADE_BY_UP, here / EXAMPLE) if (one / "dg.toml").is_file()), None)
+    if found is None:
+        raise SetupError(
+            f"{here} is no project, as it has no dg.toml: {PROJECT_DIR} names one, such as {MADE_BY_UP}, which "
+            "`millrace up` makes"
+        )
+    return found
 
 
 def make_project(directory: str) -> None:

@@ -1,7 +1,10 @@
 """The project of a platform: its definitions by the topics of a real broker, without one, and with a wrong file."""
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from millrace.client import Admin, Cluster
 from millrace.errors import SetupError
 from millrace_pipelines.definitions import load_project, refresh_project
-from millrace_pipelines.project import DEFS_YAML, make_project, write_definitions
+from millrace_pipelines.project import DEFS_YAML, find_project, make_project, write_definitions
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -106,6 +111,57 @@ def test_what_is_there_stays_as_it_is(tmp_path):
     make_project(str(tmp_path))
     assert list((tmp_path / "defs" / "cluster").iterdir()) == []
     assert (tmp_path / "dg.toml").read_text() == "# mine"
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """What a fresh clone has, as far as Dagster looks at it, without a variable of ours."""
+    for name in [name for name in os.environ if name.startswith("MILLRACE_")]:
+        monkeypatch.delenv(name)
+    for name in ("pyproject.toml", "workspace.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    ignored = shutil.ignore_patterns(".local_defs_state", "__pycache__")
+    shutil.copytree(ROOT / "pipelines" / "example", tmp_path / "pipelines" / "example", ignore=ignored)
+    return tmp_path
+
+
+DAGSTER = "from dagster._cli import main; main()"
+DG = "from dagster_dg_cli.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "says"),
+    [
+        (
+            DAGSTER,
+            ["definitions", "validate", "-w", "workspace.yaml"],
+            "Validation successful for code location millrace",
+        ),
+        (DG, ["check", "defs"], "All definitions loaded successfully."),
+        (DG, ["check", "yaml"], "All component YAML validated successfully."),
+        (DG, ["list", "defs"], "millrace/table/readings"),
+    ],
+    ids=["dagster definitions validate", "dg check defs", "dg check yaml", "dg list defs"],
+)
+def test_a_clone_is_a_project(clone, program, command, says):
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], cwd=clone, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, says in done.stdout + done.stderr) == (0, True), done.stdout + done.stderr
+
+
+def test_the_project_of_a_platform_comes_before_the_example(clone):
+    assert find_project({}, clone) == clone / "pipelines" / "example"
+    make_project(str(clone / ".millrace" / "up"))
+    assert find_project({}, clone) == clone / ".millrace" / "up"
+    make_project(str(clone))
+    assert find_project({}, clone) == clone
+    assert find_project({"MILLRACE_PROJECT_DIR": "/elsewhere"}, clone) == Path("/elsewhere")
+
+
+def test_a_folder_without_a_project_is_named(tmp_path):
+    with pytest.raises(SetupError, match=f"{tmp_path} is no project.*MILLRACE_PROJECT_DIR names one"):
+        find_project({}, tmp_path)
 
 
 @pytest.mark.parametrize(

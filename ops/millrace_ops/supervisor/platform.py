@@ -51,7 +51,7 @@ from millrace_ops.supervisor.services import (
 )
 from millrace_ops.supervisor.supervised import Service
 from millrace_ops.supervisor.supervisor import Supervisor
-from millrace_pipelines.project import REQUEST_INTERVAL_MS, make_project
+from millrace_pipelines.project import PROJECT_DIR, REQUEST_INTERVAL_MS, make_project
 
 LOCK = ".lock"
 PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.supervisor.prepare_instance")
@@ -354,7 +354,7 @@ class Platform:
     def _dagster_environment(self, url: str) -> dict[str, str]:
         return {
             "DAGSTER_HOME": self.path("dagster"),
-            "MILLRACE_PROJECT_DIR": self.directory,
+            PROJECT_DIR: self.directory,
             "MILLRACE_DAGSTER_URL": url,
             "MILLRACE_ZOOKEEPER": self.addresses.zookeeper,
             "MILLRACE_BOOTSTRAP": self.addresses.broker,

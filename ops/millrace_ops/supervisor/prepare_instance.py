@@ -13,7 +13,8 @@ import sys
 import dagster as dg
 from sqlalchemy.exc import OperationalError
 
-from millrace_pipelines.definitions import PROJECT_DIR, refresh_project
+from millrace_pipelines.definitions import refresh_project
+from millrace_pipelines.project import PROJECT_DIR
 
 POOLS = ("spark",)
 UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
