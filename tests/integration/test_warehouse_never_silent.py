@@ -16,6 +16,7 @@ from millrace_pipelines.spark.errors import LogTruncatedError, OffsetsLostError,
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, publish_skipped, read_ledger, skipped_location
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
@@ -126,6 +127,27 @@ def test_a_topic_made_anew_gets_a_ledger_of_its_own(load, shared_broker, tmp_pat
     assert former == {old.topic_id: old.partitions}
     assert skipped(tmp_path) == [(0, 10, None, "topic recreated"), (1, 0, None, "topic recreated")]
     assert load().version is None
+
+
+def test_a_table_with_a_former_ledger_is_reloaded_beyond_it(load, spark, shared_broker, tmp_path, request):
+    topic = request.node.name
+    send(shared_broker, topic, 0, 10)
+    load()
+    with Cluster(shared_broker.bootstrap) as cluster:
+        Admin(cluster).delete_topic(topic)
+        Admin(cluster).create_topic(topic, 2)
+    send(shared_broker, topic, 0, 15, b"new")
+    send(shared_broker, topic, 1, 4, b"new")
+    load(accept_recreated_topic=True)
+    options = LoadOptions(topic=topic, table=str(tmp_path / "t"), bootstrap=shared_broker.bootstrap)
+    with pytest.raises(ModeError, match=r"of a former log at offsets of partition 0 up to 9, .* reload from 10 on"):
+        reload_topic(options, Selection(from_offset=9), spark=spark)
+    report = reload_topic(options, Selection(partitions=(0,), from_offset=10), spark=spark)
+    assert (report.rows, report.removed_rows) == (5, 5)
+    report = reload_topic(options, Selection(partitions=(1,)), spark=spark)
+    assert (report.rows, report.removed_rows) == (4, 4)
+    rows = ds.dataset(Table.load(str(tmp_path / "t"), OsFileSystem()).files()).to_table()
+    assert rows.num_rows == 10 + 15 + 4
 
 
 def test_a_topic_made_anew_under_the_load_stops_it(load, shared_broker, tmp_path, request):

@@ -19,6 +19,7 @@ from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_ops.record_values.shown import json_value
 from millrace_pipelines.spark.choices import Isolation, Reader
+from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
 
 if TYPE_CHECKING:
@@ -79,11 +80,18 @@ class LoadChoices:
         ),
     ] = False
     accept_recreated_topic: Annotated[
-        bool, typer.Option("--accept-recreated-topic", help="Go on with a topic that was deleted and created again.")
+        bool,
+        typer.Option(
+            "--accept-recreated-topic",
+            help=f"Go on with a topic that was deleted and created again; {FORMER_OFFSETS_STAY}.",
+        ),
     ] = False
     accept_truncated_log: Annotated[
         bool,
-        typer.Option("--accept-truncated-log", help="Go on where a log has less than was loaded, or other records."),
+        typer.Option(
+            "--accept-truncated-log",
+            help=f"Go on where a log has less than was loaded, or other records; {FORMER_OFFSETS_STAY}.",
+        ),
     ] = False
 
 

@@ -25,6 +25,7 @@ from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import report_checks
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.jobs import Failed, LoadJob
+from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.load.metrics import LoadAttempts
 from millrace_pipelines.warehouse.load.options import LoadOptions
 
@@ -45,10 +46,13 @@ class LoadConfig(dg.Config):
         "holds in a damaged batch.",
     )
     accept_recreated_topic: bool = Field(
-        default=False, description="Go on with a topic that was deleted and created again, in a new ledger."
+        default=False,
+        description=f"Go on with a topic that was deleted and created again, in a new ledger; {FORMER_OFFSETS_STAY}.",
     )
     accept_truncated_log: bool = Field(
-        default=False, description="Go on where a log ends below, or differs from, what was loaded, in a new ledger."
+        default=False,
+        description="Go on where a log ends below, or differs from, what was loaded, in a new ledger; "
+        f"{FORMER_OFFSETS_STAY}.",
     )
     accept_keyless_records: bool = Field(default=False, description="Leave records without a key out of an upsert.")
     spark: dict[str, str] = Field(default={}, description="Settings of Spark for this run.")

@@ -17,6 +17,9 @@ from enum import StrEnum
 
 from millrace.errors import WarehouseError
 
+FORMER_OFFSETS_STAY = "offsets that the table has of the former log can't be reloaded in it any more"
+"""What a load says before, and not after, that goes on in a new ledger."""
+
 
 class Accept(StrEnum):
     """The options of `AcceptOptions` by which a load goes on where it would otherwise raise an error."""

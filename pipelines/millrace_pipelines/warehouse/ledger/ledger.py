@@ -43,7 +43,7 @@ from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.arrow import Field
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
-from millrace_pipelines.spark.errors import Accept, LogTruncatedError, TopicRecreatedError
+from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY, Accept, LogTruncatedError, TopicRecreatedError
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
@@ -399,7 +399,7 @@ def _recreated_message(ledger: Ledger, topic_id: str) -> str:
         f"topic {ledger.topic} was deleted and created again since the table was loaded: its id is {topic_id}, the "
         f"table's {ledger.topic_id}; whatever the old topic had from these offsets on is lost: "
         f"{have or 'nothing was loaded'}. A load with {Accept.RECREATED_TOPIC.flag} goes on with the new topic in "
-        "a new ledger; or load it into another table"
+        f"a new ledger, and {FORMER_OFFSETS_STAY}; or load it into another table"
     )
 
 
@@ -411,5 +411,5 @@ def _truncated_message(topic: str, cut: Iterable[tuple[int, int, int]]) -> str:
     return (
         f"topic {topic} lost records that the table has ({ranges}). A load with {Accept.TRUNCATED_LOG.flag} keeps "
         "their rows and goes on in a new ledger from where the logs were cut, or from their start where that is not "
-        "known; or load the topic into another table"
+        f"known, and {FORMER_OFFSETS_STAY}; or load the topic into another table"
     )

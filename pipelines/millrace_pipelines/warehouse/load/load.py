@@ -48,7 +48,7 @@ holds whole loads, and the next loop goes on from there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -76,9 +76,10 @@ from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
 from millrace_pipelines.warehouse.keys.removal import count_rows
-from millrace_pipelines.warehouse.ledger.ledger import LedgerChange, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import LedgerChange, LedgerEntry, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import (
     LoadPlan,
+    OffsetRange,
     ReloadPlan,
     Selection,
     plan_load,
@@ -346,10 +347,8 @@ def _reloaded(
 
 def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
     """Raises ModeError where a reload of the ranges would leave the table different from the topic."""
-    if tables.rows is not None and former_ledgers(tables.rows) and plan.ranges:
-        raise ModeError(
-            f"{tables.location} has rows of former logs too, at offsets of their own: load into another table"
-        )
+    if tables.rows is not None:
+        check_former_offsets(tables.location, former_ledgers(tables.rows).values(), plan.ranges)
     if not tables.is_upserted:
         return
     ledger = tables.ledger
@@ -359,6 +358,30 @@ def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
             raise ModeError(
                 f"{tables.location} has the newest record of each key: older ones can't be put in without those "
                 "that follow, and deleted ones would come back; reload up to the end, or into another table"
+            )
+
+
+def check_former_offsets(
+    location: str, former: Iterable[Mapping[int, LedgerEntry]], ranges: Iterable[OffsetRange]
+) -> None:
+    """Raises ModeError where a range has offsets that a former ledger of the table has, too.
+
+    A row does not tell of which log it is, so that those of the former one would go.
+    """
+    entries = [*former]
+    for one in ranges:
+        ends = [
+            entry.next_offset
+            for ledger in entries
+            if (entry := ledger.get(one.partition)) is not None
+            and one.from_offset < entry.next_offset
+            and entry.start_offset < one.until_offset
+        ]
+        if ends:
+            raise ModeError(
+                f"{location} has rows of a former log at offsets of partition {one.partition} up to {max(ends) - 1}, "
+                "which can't be told from those that the topic has there now: reload from "
+                f"{max(ends)} on, or load into another table"
             )
 
 

@@ -76,8 +76,9 @@ class AcceptOptions:
     Attributes:
         accept_lost_offsets: Go on past offsets that retention deleted before they were loaded, or that a log which is
             not compacted has lost, or holds in a damaged batch.
-        accept_recreated_topic: Go on with a topic that was deleted and created again, in a new ledger.
-        accept_truncated_log: Go on, in a new ledger, where a log lacks loaded offsets or has others there.
+        accept_recreated_topic: Go on with a topic that was deleted and created again, in a new ledger. Offsets that
+            the table has of the former log can't be reloaded in it any more.
+        accept_truncated_log: The same where a log lacks loaded offsets or has others there.
         accept_keyless_records: Leave records without a key out of an upsert.
     """
 

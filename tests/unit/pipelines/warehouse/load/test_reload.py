@@ -1,20 +1,24 @@
 """What a reload takes of a load's options, and how Spark's connector reads several ranges of one partition."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from millrace.records.absent import as_intervals
+from millrace_pipelines.defs.load_assets import LoadConfig
+from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.delta.lineage import packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, Selection
 from millrace_pipelines.warehouse.load.jobs import _together, one_of_each_partition
-from millrace_pipelines.warehouse.load.load import reload_topic
+from millrace_pipelines.warehouse.load.load import check_former_offsets, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadedRange, verify_results, with_epochs
 from millrace_pipelines.warehouse.load.task import TaskResult
 
+DOCS = Path(__file__).parents[5] / "docs"
 OPTIONS = LoadOptions(topic="events", table="/nowhere/events", bootstrap="127.0.0.1:1")
 
 
@@ -23,6 +27,38 @@ OPTIONS = LoadOptions(topic="events", table="/nowhere/events", bootstrap="127.0.
 def test_an_option_that_a_reload_can_not_obey_is_refused_by_name(name, selection):
     with pytest.raises(ModeError, match=f"^{name} is not for a reload: "):
         reload_topic(replace(OPTIONS, **{name: 5}), selection)
+
+
+NEW_LEDGER = {"accept_recreated_topic", "accept_truncated_log"}
+FORMER = [{0: LedgerEntry(0, 10)}, {0: LedgerEntry(5, 20), 1: LedgerEntry(3, 7)}]
+
+
+@pytest.mark.parametrize(
+    ("span", "up_to"),
+    [
+        (OffsetRange(0, 20, 30), None),
+        (OffsetRange(0, 19, 30), 20),
+        (OffsetRange(0, 0, 1), 10),
+        (OffsetRange(0, 4, 6), 20),
+        (OffsetRange(1, 0, 3), None),
+        (OffsetRange(1, 0, 4), 7),
+        (OffsetRange(1, 7, 8), None),
+        (OffsetRange(2, 0, 99), None),
+    ],
+)
+def test_offsets_that_a_former_ledger_has_are_not_reloaded(span, up_to):
+    if up_to is None:
+        check_former_offsets("/t", FORMER, [span])
+    else:
+        with pytest.raises(ModeError, match=f"up to {up_to - 1}, .* reload from {up_to} on"):
+            check_former_offsets("/t", FORMER, [OffsetRange(2, 0, 1), span])
+
+
+def test_what_goes_on_in_a_new_ledger_says_before_what_can_not_be_reloaded():
+    described = LoadConfig.model_json_schema()["properties"]
+    for name in NEW_LEDGER:
+        assert FORMER_OFFSETS_STAY in described[name]["description"]
+    assert (DOCS / "warehouse.md").read_text().count(FORMER_OFFSETS_STAY) == len(described.keys() & NEW_LEDGER)
 
 
 def answer(partition, from_offset, until_offset, leader_epoch=3):
