@@ -3,12 +3,16 @@
 The examples of docs/warehouse.md and docs/warehouse-modes.md, which load, run here, too: the session is there.
 """
 
+import contextlib
+import csv
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
+import termios
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from rich.cells import cell_len
 from tenacity import retry, retry_if_exception_message, stop_after_attempt
 
 from millrace.client import Admin, Cluster, SyncProducer
@@ -245,6 +250,95 @@ def test_sql_whose_columns_have_one_name_or_values_that_json_lacks(table):
         "a": "NaN",
         "b": ["Infinity", 1.5],
     }
+
+
+ODD = """SELECT id, 'a "b", é' AS text, NULL AS nothing, [1, 2] AS list, 'x'::BLOB AS bytes, 1.5 AS number,
+    TIMESTAMP '2026-11-29 20:00:00' AS at FROM flights ORDER BY id"""
+
+
+def test_a_whole_result_for_programs(table, tmp_path):
+    file = str(tmp_path / "result")
+
+    def written(form):
+        assert run("query", table, ODD, "--format", form, "--output", file).exit_code == 0
+        return file
+
+    rows = pq.read_table(written("parquet"))
+    assert rows.num_rows == sum(ROWS.values())
+    with pa.OSFile(written("arrow")) as stream:
+        assert pa.ipc.open_stream(stream).read_all().equals(rows)
+    with open(written("csv"), newline="") as lines:
+        [header, first, *others] = csv.reader(lines)
+    assert header == rows.schema.names
+    assert first == [str(rows["id"][0]), 'a "b", é', "", "[1, 2]", "x", "1.5", "2026-11-29T20:00:00"]
+    assert [int(row[0]) for row in others] == rows["id"].to_pylist()[1:]
+    with open(written("json")) as lines:
+        assert [json.loads(line)["id"] for line in lines] == rows["id"].to_pylist()
+    assert os.listdir(tmp_path) == ["result"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--columns", "id,ofset"], "the result has no column ofset; did you mean offset?"),
+        (["--format", "csv", "--output", "/no/such/folder/x"], "/no/such/folder/x can't be written: No such file"),
+    ],
+)
+def test_what_can_not_be_shown_is_said(table, options, words):
+    failed = CommandRunner().invoke(app, ["query", table, "SELECT * FROM flights", *options])
+    assert words in str(failed.exception)
+
+
+@pytest.fixture
+def at_a_terminal(monkeypatch):
+    """Runs a query at a terminal of 80 columns and 24 lines; returns its lines, and whether a pager took them."""
+
+    def command(*arguments, pager="cat"):
+        master, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (24, 80))
+        env = {**os.environ, "PAGER": pager, "COLUMNS": "80", "LINES": "24"}
+        given = [
+            sys.executable,
+            "-c",
+            "from millrace_ops.cli.main import main; main()",
+            "warehouse",
+            "query",
+            *arguments,
+        ]
+        with subprocess.Popen(given, stdin=-3, stdout=terminal, stderr=-1, env=env) as process:
+            os.close(terminal)
+            shown = b""
+            with contextlib.suppress(OSError):  # the terminal is closed
+                while part := os.read(master, 1 << 16):
+                    shown += part
+            assert process.wait(TIMEOUT_S) == 0, process.stderr.read()
+        os.close(master)
+        return shown.decode().splitlines()
+
+    return command
+
+
+def test_people_see_a_line_for_each_row_and_their_own_columns_first(table, at_a_terminal):
+    lines = at_a_terminal(table, "SELECT * FROM flights ORDER BY id", "--no-pager")
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert re.match(r"│ +id │ +offset │ key ", lines[1])
+    assert len(lines) == 4 + 20 + 1 + 20 + 2
+    assert lines[-1].startswith("  3,498 rows (40 shown), ")
+    one = at_a_terminal(table, "SELECT * FROM flights WHERE id = 9 AND partition = 0", "--columns", "value,id")
+    assert one[4] == '│ {"id": 9} │      9 │'
+
+
+def test_people_see_all_rows_through_their_pager(table, at_a_terminal):
+    lines = at_a_terminal(table, "SELECT id FROM flights ORDER BY id", "--all", pager="sed s/^/>/")
+    assert len(lines) == 4 + sum(ROWS.values()) + 2
+    assert all(line.startswith(">") for line in lines)
+
+
+def test_people_see_a_row_from_top_to_bottom(table, at_a_terminal):
+    lines = at_a_terminal(
+        table, "SELECT id, repeat('x', 200) AS long FROM flights WHERE partition = 0 AND id = 9", "--vertical"
+    )
+    assert lines == ["-[ RECORD 1 ]-", "id   | 9", f"long | {'x' * 200}"]
 
 
 def test_the_audit_beside_the_topic(broker, topic, table):

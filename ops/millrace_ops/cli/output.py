@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import typer
 
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 NOTHING = "-"  # what a cell shows that has nothing
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table: drawn on a terminal, else a plain line for each row. Columns of numbers are aligned right."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], file: IO[str] | None = None) -> None:
+    """Prints a table: drawn on a terminal, else a plain line for each row. Columns of numbers are aligned right.
+
+    With `file` it is plain, and written there.
+    """
     cells = [tuple(row) for row in rows]
     is_number = [bool(cells) and all(isinstance(row[index], int) for row in cells) for index in range(len(columns))]
     texts = [tuple(map(_text, row)) for row in cells]
-    if sys.stdout.isatty():
+    if file is None and sys.stdout.isatty():
         _draw_table(columns, texts, is_number)
     else:
-        _print_plain_table([tuple(columns), *texts], is_number)
+        _print_plain_table([tuple(columns), *texts], is_number, file)
 
 
 def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
@@ -82,17 +85,17 @@ def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], is_number
     Console(markup=False, highlight=False).print(table)
 
 
-def _print_plain_table(lines: Sequence[Sequence[str]], is_number: Sequence[bool]) -> None:
+def _print_plain_table(lines: Sequence[Sequence[str]], is_number: Sequence[bool], file: IO[str] | None) -> None:
     from rich.cells import cell_len
 
-    lines = [[_one_line(cell) or NOTHING for cell in line] for line in lines]
+    lines = [[one_line(cell) or NOTHING for cell in line] for line in lines]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = []
         for cell, width, right in zip(line, widths, is_number, strict=True):
             blanks = " " * (width - cell_len(cell))
             cells.append(blanks + cell if right else cell + blanks)
-        print("  ".join(cells).rstrip())
+        print("  ".join(cells).rstrip(), file=file)
 
 
 def _text(cell: object) -> str:
@@ -103,7 +106,7 @@ def _text(cell: object) -> str:
     return ",".join(map(_text, cell)) if isinstance(cell, (list, tuple)) else str(cell)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Returns the text with line ends and other control characters escaped, so that a row stays one line."""
     return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,8 +15,8 @@ from millrace.errors import SetupError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, TopicName, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
+from millrace_ops.cli.query import Below, query
 from millrace_ops.cli.warehouse_preview import show_load
-from millrace_ops.record_values.shown import json_value
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
@@ -175,7 +174,6 @@ def load(
 
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
-Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
 UNKNOWN = "?"
 
 
@@ -290,25 +288,7 @@ def audit(
     raise typer.Exit(1 if found else 0)
 
 
-@app.command()
-def query(
-    directory: Below,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A table goes by the name of its folder.")],
-    as_json: Json = False,
-) -> None:
-    """Run SQL over a table, or all tables below a folder, by DuckDB; with --json a line for each row."""
-    from millrace_pipelines.arrow import python_rows
-    from millrace_pipelines.warehouse.tables.query import query as run
-
-    with run(directory, sql) as result:
-        rows = (
-            {name: json_value(value) for name, value in row.items()} for batch in result for row in python_rows(batch)
-        )
-        if as_json:
-            for row in rows:
-                print_json(row)
-        else:
-            print_table(result.schema.names, [[_shown(value) for value in row.values()] for row in rows])
+app.command()(query)
 
 
 def _print_failing(by_table: Mapping[str, FailedLoads | None]) -> None:
@@ -325,12 +305,6 @@ def _print_failing(by_table: Mapping[str, FailedLoads | None]) -> None:
 
 def _time(at_ms: int | None) -> str:
     return UNKNOWN if at_ms is None else iso_time(at_ms)
-
-
-def _shown(value: object) -> object:
-    """Returns a value as it is printed: lists and objects as JSON, bytes as text if they are UTF-8, else base64."""
-    plain = json_value(value)
-    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (dict, list)) else plain
 
 
 def column_names(column: Iterable[str] | None) -> dict[str, str]:
