@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -282,6 +282,7 @@ def drain(
             carry_out_plan(cluster, plan, options)
     if options.is_awaited and not as_json:
         print(f"broker {broker_id} holds no replica and leads no partition; it can be stopped for good")
+        print("should it stay, or come back: `millrace topics reassign --all` gives it its share again")
 
 
 @app.command()
@@ -393,25 +394,38 @@ def _plan(cluster: Cluster, broker_id: int) -> Plan:
         raise InvalidReplicaAssignmentError(
             f"broker {broker_id} is the only one that is alive; there is no other to take what it has"
         )
-    try:
-        targets = _targets(state, broker_id, known)
-    except InvalidReplicaAssignmentError as error:
-        raise InvalidReplicaAssignmentError(f"broker {broker_id} can't leave: {error}") from error
-    return plan_for(cluster, state, targets)
+    return plan_for(cluster, state, _targets(state, broker_id, known))
 
 
 def _targets(state: ClusterState, broker_id: int, known: list[int]) -> dict[Partition, tuple[int, ...]]:
-    from millrace_ops.replicas.placement import place
+    from millrace_ops.replicas.placement import place, too_many_replicas
 
     current = {partition: state.assigned(partition) for partition in state.partitions}
     staying = {one: state.racks.get(one) for one in known if one != broker_id}
     live = state.racks.keys() - {broker_id}
+    if too_many := too_many_replicas(current, staying, live):
+        raise InvalidReplicaAssignmentError(_why_it_stays(broker_id, sorted(live), too_many))
     placed = place(current, staying, receivers=live, level=False)
     return {
         partition: placed[partition]
         for partition, one in state.partitions.items()
         if broker_id in one.replicas or broker_id in current[partition]
     }
+
+
+def _why_it_stays(broker_id: int, live: list[int], too_many: Mapping[str, int]) -> str:
+    """Says which topics need a broker, and what makes it possible that it leaves."""
+    by_most: dict[int, list[str]] = {}
+    for topic, most in too_many.items():
+        by_most.setdefault(most, []).append(topic)
+    commands = [
+        f"millrace topics reassign {' '.join(topics)} --replication-factor {most}" for most, topics in by_most.items()
+    ]
+    left = f"only broker{'s' if len(live) > 1 else ''} {', '.join(map(str, live))} would be left"
+    return (
+        f"broker {broker_id} can't leave: {len(too_many)} topic(s) have more replicas than that allows, as {left}: "
+        f"{', '.join(too_many)}. Start another broker, or let them have fewer replicas:\n" + "\n".join(commands)
+    )
 
 
 def _strays(cluster: Cluster, broker_id: int) -> list[StrayLog]:

@@ -5,14 +5,16 @@
 3. A partition is spread over as many racks as it can be. Where a broker has no rack, racks are ignored.
 4. Replicas are evened out over the brokers, and then the first replicas, which lead (`even_out`).
 
-Without `level` the function ends after the second step: only what must move does. The second step finds one broker
-after the other, and the fourth makes the fewest moves from there, which may be a few more than the fewest in all.
+Without `level` the function ends after the second step: only what must move does, and of the partitions that move the
+first replicas are evened out. The second step finds one broker after the other, and the fourth makes the fewest moves
+from there, which may be a few more than the fewest in all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import permutations
 from typing import TypeAlias
 
@@ -107,6 +109,21 @@ Racks: TypeAlias = Mapping[int, str | None]
 Assignment: TypeAlias = Mapping[Partition, Sequence[int]]
 
 
+def too_many_replicas(current: Assignment, brokers: Collection[int], receivers: Collection[int]) -> dict[str, int]:
+    """Returns the topics that can't keep as many replicas as they have, with how many they can have.
+
+    `brokers` may keep the replicas that they have, and `receivers`, which are among them, may get others.
+    """
+    most: dict[str, int] = {}
+    too_many: set[str] = set()
+    for (topic, _), replicas in current.items():
+        able = len({*receivers, *(one for one in replicas if one in brokers)})
+        most[topic] = min(able, most.get(topic, able))
+        if able < len(replicas):
+            too_many.add(topic)
+    return {topic: most[topic] for topic in sorted(too_many)}
+
+
 def place(
     current: Assignment,
     brokers: Racks,
@@ -139,6 +156,8 @@ def place(
     if level:
         placement.spread_over_racks()
         placement.even_out()
+    else:
+        placement.even_out_leaders({one for one in current if [*current[one]] != placement.replicas[one]})
     return {partition: tuple(replicas) for partition, replicas in placement.replicas.items()}
 
 
@@ -181,8 +200,13 @@ class _Placement:
     def even_out(self) -> None:
         """Moves replicas from brokers that have many to those that have few, and then evens out the first replicas."""
         even_out(self._counts, self._topics, self._try_move)
-        leaders = Counts(self._brokers, ((topic, replicas[0]) for (topic, _), replicas in self.replicas.items()))
-        even_out(leaders, self._topics, self._try_lead)
+        self.even_out_leaders(self.replicas.keys())
+
+    def even_out_leaders(self, partitions: Collection[Partition]) -> None:
+        """Evens out the first replicas, by other orders of the replicas of some partitions."""
+        firsts = ((topic, replicas[0]) for (topic, _), replicas in self.replicas.items())
+        leaders = Counts(self._brokers, ((topic, one) for topic, one in firsts if one in self._racks))
+        even_out(leaders, self._topics, partial(self._try_lead, partitions))
 
     def _try_move(self, topic: str, giver: int, taker: int) -> bool:
         for partition in self._of_topic[topic]:
@@ -194,10 +218,10 @@ class _Placement:
                     return True
         return False
 
-    def _try_lead(self, topic: str, giver: int, taker: int) -> bool:
+    def _try_lead(self, partitions: Collection[Partition], topic: str, giver: int, taker: int) -> bool:
         for partition in self._of_topic[topic]:
             replicas = self.replicas[partition]
-            if replicas[0] == giver and taker in replicas:
+            if replicas[0] == giver and taker in replicas and partition in partitions:
                 self.replicas[partition] = [taker, *(one for one in replicas if one != taker)]
                 return True
         return False
