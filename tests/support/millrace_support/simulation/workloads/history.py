@@ -24,11 +24,16 @@ class History:
         key: the partition.
         anomaly: is told what is wrong.
         written: the batches that clients have sent to it, without what a leader changes; None where brokers write it.
+
+    Attributes:
+        end: the offset behind the last batch that was seen.
+        high_watermark: the largest one of a leader. It is above `end` while that leader's log is damaged and can't be
+            read up to there.
     """
 
     def __init__(self, key: TopicPartition, anomaly: Callable[[str], None], written: Collection[bytes] | None) -> None:
         self.key = key
-        self.end = 0
+        self.end = self.high_watermark = 0
         self.batches: dict[int, bytes] = {}
         self.records: dict[int, Record] = {}
         self.outcomes: dict[int, bool | None] = {}  # of those that belong to transactions: None while it is open
