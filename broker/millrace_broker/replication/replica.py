@@ -151,7 +151,9 @@ class Replica:
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Returns (epoch, end offset) up to which a reader's log agrees with this one; None for all of it (KIP-595).
 
-        Raises OffsetOutOfRangeError where that is not known, and below the log start offset.
+        A batch here that ends at the fetch offset and has the last fetched epoch agrees, whatever the log's epochs say:
+        no checksum covers their file. Raises OffsetOutOfRangeError where nothing is known, and below the log start
+        offset.
         """
         if last_fetched_epoch == NO_LEADER_EPOCH:
             return None
@@ -160,7 +162,10 @@ class Replica:
             raise OffsetOutOfRangeError(f"the end of epoch {last_fetched_epoch} is not known")
         if fetch_offset < self.log.log_start_offset:
             raise OffsetOutOfRangeError(f"offset {fetch_offset} is below {self.log.log_start_offset}")
-        return (epoch, end) if epoch < last_fetched_epoch or end < fetch_offset else None
+        diverges = epoch < last_fetched_epoch or end < fetch_offset
+        if diverges and self.log.healing.confirms_epoch(fetch_offset, last_fetched_epoch):
+            return None
+        return (epoch, end) if diverges else None
 
     @property
     def _epochs(self) -> Entries:

@@ -1,7 +1,8 @@
 """Keeps a shard for each partition of a coordinator's topic that this broker leads.
 
     elected   a shard is made, and its log is read in worker threads, piece by piece
-    loaded    the shard has taken in all records and serves; a log without records is loaded at once
+    loaded    the shard has taken in all records and serves; a log without records is loaded at once. One whose answers
+              let others act outside its partition first waits until all that it has taken in is committed
     resigned  the partition is gone, is led by another broker, or can't be read: the shard is closed and forgotten
 
 A coordinator calls `when_replicated` before it acts upon a record, and `read_to_end` when it takes over a partition. A
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 ONE_BATCH = 1
 HEALING_S, LOOK_AGAIN_S = 60.0, 0.5
+REPLICATION_WAIT_MS = 5_000  # then it is logged
 
 Then = Callable[[ErrorCode], None]
 
@@ -48,7 +50,7 @@ def when_replicated(
     *,
     delayed: Callable[[], None] | None = None,
 ) -> None:
-    """Calls `then` once, with NONE when the high watermark is past the record that was just appended at `last_offset`.
+    """Calls `then` once, with NONE when the high watermark is past the record that is at `last_offset` now.
 
     With one replica that is at once, unless the record has to be synced first. While another record's `then` runs, it
     is put off until that returns: records take effect in their order. The code is NOT_COORDINATOR where the partition
@@ -74,7 +76,7 @@ class _Replicated:
     def __post_init__(self) -> None:
         partition = self.replicas.partitions.get(self.topic_partition)
         if partition is not None:
-            self._leader_epoch = partition.leader_epoch
+            self._leader_epoch = partition.epoch_of(self.offset)
 
     def begin(self) -> None:
         """Waits, or waits on."""
@@ -112,13 +114,13 @@ async def read_to_end(
     buffer_bytes: int,
     take_in: Callable[[bytes], int],
     is_closed: Callable[[], bool],
-) -> None:
+) -> int:
     """Reads a led partition's log and passes whole batches to `take_in`, which returns the offset after them.
 
-    It reads up to the log end at the time of the call: all that the leader has at its election will be committed,
-    though its high watermark may still lag behind. The log is read on the event loop; `take_in` is called on a worker
-    thread. Damaged batches are waited for while they may heal from other replicas (`healer`). Then they are left out,
-    and those behind them count.
+    It reads up to the log end at the time of the call, and returns that: all that was answered is below it, though the
+    high watermark may still lag behind. What is above the high watermark may be lost if another replica leads next.
+    The log is read on the event loop; `take_in` is called on a worker thread. Damaged batches are waited for while they
+    may heal from other replicas (`healer`). Then they are left out, and those behind them count.
     """
     partition = replicas.partition(topic_partition)
     log, offset, max_bytes = partition.log, partition.log.log_start_offset, buffer_bytes
@@ -133,7 +135,7 @@ async def read_to_end(
             offset, max_bytes = error.end_offset, buffer_bytes
             continue
         if not len(batches):
-            return
+            break
         data = bytes(contents(batches))
         if await asyncio.to_thread(_is_valid, data, end):
             offset = await asyncio.to_thread(take_in, data)
@@ -141,6 +143,7 @@ async def read_to_end(
             max_bytes = ONE_BATCH  # up to the one that is damaged
         elif not log.set_damage_aside(offset):
             raise CorruptRecordError(f"{topic_partition}: no damaged batch behind offset {offset}")
+    return end
 
 
 async def _is_healed(partition: Partition, offset: int, is_closed: Callable[[], bool]) -> bool:
@@ -208,6 +211,8 @@ class LedShards(Generic[Shard]):
         clock: measures how long a log takes to read.
         load_buffer_bytes: how many bytes of a log are read at once.
         when_loaded: is called with a shard that has been read, and the seconds that it took.
+        acts_elsewhere: others act outside the partition upon what a shard answers, so that it must not be lost: a shard
+            serves once all that it has read is committed.
     """
 
     def __init__(
@@ -219,6 +224,7 @@ class LedShards(Generic[Shard]):
         clock: Clock,
         load_buffer_bytes: int,
         when_loaded: Callable[[Shard, float], None],
+        acts_elsewhere: bool = False,
     ) -> None:
         self._topic = topic
         self._replicas = replicas
@@ -226,6 +232,7 @@ class LedShards(Generic[Shard]):
         self._clock = clock
         self._load_buffer_bytes = load_buffer_bytes
         self._when_loaded = when_loaded
+        self._acts_elsewhere = acts_elsewhere
         self._shards: dict[int, Shard] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -277,12 +284,31 @@ class LedShards(Generic[Shard]):
         started_s = self._clock.monotonic_s()
         try:
             take_in, is_closed = partial(replay_all, shard), lambda: shard.is_closed
-            await read_to_end(self._replicas, shard.topic_partition, self._load_buffer_bytes, take_in, is_closed)
+            end = await read_to_end(self._replicas, shard.topic_partition, self._load_buffer_bytes, take_in, is_closed)
         except MillraceError:
             logger.exception("%s can't be loaded", shard.topic_partition)
-            if not shard.is_closed:
-                self.resigned(shard.topic_partition)
+            self._give_up(shard)
             return
+        if self._acts_elsewhere and not shard.is_closed and await self._replicated(shard, end):
+            self._give_up(shard)
         if not shard.is_closed:
             shard.loaded()
             self._when_loaded(shard, self._clock.monotonic_s() - started_s)
+
+    def _give_up(self, shard: Shard) -> None:
+        if not shard.is_closed:
+            self.resigned(shard.topic_partition)
+
+    async def _replicated(self, shard: Shard, end: int) -> ErrorCode:
+        """Waits until all below an offset is committed; returns an error where it can't be any more."""
+        outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        when_replicated(
+            self._replicas, shard.topic_partition, end - 1, REPLICATION_WAIT_MS, partial(_settle, outcome),
+            delayed=lambda: logger.warning("%s waits for replicas to have what it has", shard.topic_partition),
+        )  # fmt: skip
+        return await outcome
+
+
+def _settle(outcome: asyncio.Future[ErrorCode], error: ErrorCode) -> None:
+    if not outcome.done():  # the broker stops
+        outcome.set_result(error)

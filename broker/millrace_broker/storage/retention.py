@@ -113,14 +113,16 @@ def deletable(
 ) -> list[str]:
     """Returns why each of the oldest segments may be deleted, up to the first that must stay: one reason per segment.
 
-    Nothing at or above `up_to_offset`, the high watermark, is deleted, nor an empty segment.
+    Nothing at or above `up_to_offset`, the high watermark, is deleted, nor the last segment while it is empty. An older
+    one is empty where its file was lost; it must not keep all that is newer.
     """
     reasons: list[str] = []
     size_bytes = sum(segment.size_bytes for segment in segments)
     for segment in segments:
         log = LogFacts(size_bytes=size_bytes, log_start_offset=log_start_offset, now_ms=now_ms)
         found = next(filter(None, (policy.reason(segment, log) for policy in policies)), None)
-        if found is None or segment.next_offset > up_to_offset or not segment.size_bytes:
+        is_last_and_empty = segment is segments[-1] and not segment.size_bytes
+        if found is None or segment.next_offset > up_to_offset or is_last_and_empty:
             break
         reasons.append(found)
         size_bytes -= segment.size_bytes

@@ -1,7 +1,8 @@
 """The transaction coordinator finds an id's partition of `__transaction_state`, and has those that this broker leads.
 
-Until a led partition is read, requests for its transactional ids are answered COORDINATOR_LOAD_IN_PROGRESS; when
-another broker leads it, NOT_COORDINATOR.
+Until a led partition is read, and what is read is committed, requests for its transactional ids are answered
+COORDINATOR_LOAD_IN_PROGRESS; when another broker leads it, NOT_COORDINATOR. Producers write to other partitions, and
+markers go there, upon what a coordinator knows: the next leader must know that, too.
 
 Runs on the event loop. A request returns a future of its `Result`; with one replica it is done at once.
 """
@@ -96,6 +97,7 @@ class TransactionCoordinator:
             clock=clock,
             load_buffer_bytes=config.transaction_state_log_load_buffer_size,
             when_loaded=self._loaded,
+            acts_elsewhere=True,
         )
 
     def shard(self, transactional_id: str) -> Shard | ErrorCode:

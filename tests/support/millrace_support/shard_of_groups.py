@@ -82,6 +82,10 @@ class Log:
         """Returns that what was appended is there, always."""
         return True
 
+    def epoch_of(self, offset: int) -> int:  # noqa: ARG002
+        """Returns the epoch of all that is appended."""
+        return self.leader_epoch
+
     def hold(self, waiting: Any, keys: Any, timeout_ms: int) -> None:  # noqa: ARG002
         """Holds what waits for the replicas."""
         self.held.append(waiting)

@@ -226,6 +226,17 @@ class LogHealing:
         """Reads the leader epochs from the batches where these contradict them. Raises StorageError."""
         self._leader_epochs.compare(self._segments.headers_from, self._segments.start_offset)
 
+    def confirms_epoch(self, end_offset: int, epoch: int) -> bool:
+        """Returns whether the batch that ends at an offset has an epoch that another replica's has, too.
+
+        Then the log's epochs are wrong if they say otherwise, and are corrected. Raises StorageError.
+        """
+        batch = next(iter(self._segments.headers_from(end_offset - 1)), None) if end_offset > 0 else None
+        if batch is None or (batch.next_offset, batch.partition_leader_epoch) != (end_offset, epoch):
+            return False
+        self._leader_epochs.confirm(batch, self._segments.start_offset)
+        return True
+
     def damage(self) -> list[tuple[str, DamagedRange]]:
         """Returns the damaged ranges above the log start offset, each with the path of its segment."""
         segments, start = self._segments.now, self._segments.start_offset

@@ -22,7 +22,8 @@ that two batches side by side contradict: no checksum covers the file. None cove
 can't be, or that the next batch contradicts, is passed over. The same is done where the file lacks the epoch with which
 the log begins, as one that was lost does: a leader that does not know where an epoch ended takes a follower's records
 for its own. Where a leader says that it does not know a follower's newest epoch, the follower's batches decide
-(`compare`). What damage has hidden is added when it heals (`add`).
+(`compare`); where a leader would have a follower cut off a batch of the epoch that the same batch has here, the batch
+decides (`confirm`). What damage has hidden is added when it heals (`add`).
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
@@ -129,6 +130,15 @@ class LeaderEpochs:
             if first is not None and first.base_offset < end and first.partition_leader_epoch != epoch:
                 self._correct(list(_epochs_of(batches(0), NO_LEADER_EPOCH)), log_start_offset)
                 return
+
+    def confirm(self, batch: BatchHeader, log_start_offset: int) -> None:
+        """Takes the epoch of a batch, which another replica's has, too, for that of the entry that begins with it."""
+        epoch, begin = batch.partition_leader_epoch, batch.base_offset
+        before = [entry for entry in self._entries if entry[1] < begin]
+        behind = [entry for entry in self._entries if entry[1] > begin]
+        fits = (before[-1][0] if before else NO_LEADER_EPOCH) < epoch < (behind[0][0] if behind else LAST_LEADER_EPOCH)
+        if fits and len(before) + len(behind) < len(self._entries):
+            self._correct([*before, (epoch, begin), *behind], log_start_offset)
 
     def _correct(self, entries: list[Entry], log_start_offset: int) -> None:
         before = self._entries

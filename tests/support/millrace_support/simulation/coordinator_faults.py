@@ -64,14 +64,25 @@ def waits_for_no_replica(patch: pytest.MonkeyPatch) -> None:
 def loads_what_is_committed(patch: pytest.MonkeyPatch) -> None:
     """Reads its partition up to the high watermark, which lags behind at an election."""
 
-    async def read_to_end(replicas: Any, topic_partition: Any, _: int, take_in: Any, *__: Any) -> None:
+    async def read_to_end(replicas: Any, topic_partition: Any, _: int, take_in: Any, *__: Any) -> int:
         partition = replicas.partition(topic_partition)
         offset, end = partition.log.log_start_offset, partition.high_watermark
         if offset < end:
             read = partition.read(offset, MAX_INT, at_least_one=True, isolation=Isolation.READ_UNCOMMITTED)
             take_in(bytes(contents(read.records)))
+        return int(end)
 
     patch.setattr(shards, "read_to_end", read_to_end)
+
+
+@FAULTS.add
+def acts_upon_what_may_be_lost(patch: pytest.MonkeyPatch) -> None:
+    """Serves transactions by all that a new leader has, though the next one may not have it."""
+
+    async def replicated(*_: Any) -> ErrorCode:
+        return ErrorCode.NONE
+
+    patch.setattr(LedShards, "_replicated", replicated)
 
 
 @FAULTS.add

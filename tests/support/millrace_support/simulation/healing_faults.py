@@ -12,6 +12,7 @@ from millrace_broker.replication.healer import _LogHealing
 from millrace_broker.replication.range_fetch import Taken
 from millrace_broker.storage.cleaner.log_cleaner import LogCleaner
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
+from millrace_broker.storage.segments.batch_epochs import EpochComparison
 from millrace_support.simulation import simulated_healing
 from millrace_support.simulation.planting import Plants
 
@@ -55,6 +56,12 @@ def waits_for_what_others_have_compacted(patch: pytest.MonkeyPatch) -> None:
 
 
 # What it puts in place.
+
+
+@FAULTS.add
+def overlooks_rotten_leader_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Compares no batch's leader epoch with those of the log."""
+    patch.setattr(EpochComparison, "note", lambda *_: None)
 
 
 @FAULTS.add

@@ -155,6 +155,8 @@ class Judge:
                 f"{key}: the high watermark of broker {broker_id} goes back in epoch {epoch}, to {high_watermark}"
             )
         self._high_watermarks[of_process] = high_watermark
+        history = self.histories[key]
+        history.high_watermark = max(history.high_watermark, high_watermark)
         if high_watermark > self._read_to.get(of_process, 0) and not self.promises.is_void(key):
             with self._bears_damage(key):
                 self._read(of_process, partition.log, high_watermark)

@@ -1,6 +1,7 @@
 """A led partition: ends of epochs, diverging readers, in-sync replicas, what `read_committed` readers are told."""
 
 import uuid
+from contextlib import contextmanager
 
 import pytest
 
@@ -95,6 +96,42 @@ def test_a_reader_of_another_history_is_told_where_it_parted(partition):
     for offset, epoch in ((4, 9), (-1, 4)):
         with pytest.raises(OffsetOutOfRangeError):
             partition.diverging_epoch(offset, epoch)
+
+
+@pytest.mark.parametrize(
+    ("rotten", "corrected"), [([(5, 0), (7, 1)], [(4, 0), (7, 1)]), ([(2, 0), (7, 1)], [(4, 0), (7, 1)])]
+)
+def test_a_follower_that_has_the_same_batch_is_not_cut_off_by_a_rotten_file(tmp_path, rotten, corrected):
+    """Of an epoch with one batch, the file alone says when it was; two replicas that have the batch know better."""
+    with _reopened_with(tmp_path, rotten) as partition:
+        assert list(partition.log.leader_epochs.entries) == rotten
+        assert partition.diverging_epoch(1, 4) is None
+        assert list(partition.log.leader_epochs.entries) == corrected
+        assert partition.diverging_epoch(1, 4) is None
+    with _reopened_with(tmp_path, None) as partition:
+        assert list(partition.log.leader_epochs.entries) == corrected
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(1, 3), (2, 6), (3, 4)])
+def test_another_batch_of_a_follower_is_cut_off(tmp_path, offset, epoch):
+    with _reopened_with(tmp_path, [(5, 0), (7, 1)]) as partition:
+        assert partition.diverging_epoch(offset, epoch) is not None
+        assert list(partition.log.leader_epochs.entries) == [(5, 0), (7, 1)]
+
+
+@contextmanager
+def _reopened_with(directory, entries):
+    """Opens a log with a batch of epoch 4 and one of epoch 7, of which the file says that they are of other epochs."""
+    path, file = str(directory), directory / "leader-epoch-checkpoint"
+    if entries is not None:
+        log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), path, TopicPartition("t", 0), LogConfig())
+        for epoch in (4, 7):
+            log.append(batch(), leader_epoch=epoch)
+        log.close()
+        file.write_text("".join(f"{line}\n" for line in (0, len(entries), *(f"{one} {at}" for one, at in entries))))
+    log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), path, TopicPartition("t", 0), LogConfig())
+    yield Partition(log, uuid.uuid4(), 8, {})
+    log.close()
 
 
 def test_read_committed_ends_at_the_open_transaction_and_names_the_aborted(partition):

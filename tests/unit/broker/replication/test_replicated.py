@@ -7,14 +7,14 @@ from uuid import UUID
 import pytest
 
 from millrace.errors import ErrorCode
-from millrace.records.batch import walk
+from millrace.records.batch import BatchHeader, walk
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.replication.isr_tables import IsrTables
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.purgatory import Purgatory
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.replication.roles import Leadership
-from millrace_broker.replication.shards import read_to_end, when_replicated
+from millrace_broker.replication.shards import LedShards, read_to_end, when_replicated
 from millrace_broker.storage import LogManager, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -107,8 +107,91 @@ def test_a_new_leader_reads_what_will_be_committed_too(replicas: ReplicaManager)
         ends.append(last.next_offset)
         return last.next_offset
 
-    asyncio.run(read_to_end(replicas, KEY, 1, take_in, lambda: False))
-    assert (ends, partition.high_watermark) == ([1, 2, 3], 0)
+    end = asyncio.run(read_to_end(replicas, KEY, 1, take_in, lambda: False))
+    assert (ends, end, partition.high_watermark) == ([1, 2, 3], 3, 0)
+
+
+class Served:
+    """A shard that notes when it serves."""
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.is_loaded = self.is_closed = False
+
+    def replay(self, _: BatchHeader, __: memoryview) -> None:
+        """Keeps nothing."""
+
+    def loaded(self) -> None:
+        """Serves."""
+        self.is_loaded = True
+
+    def close(self) -> None:
+        """Serves no more."""
+        self.is_closed = True
+
+
+async def load(replicas: ReplicaManager, *, acts_elsewhere: bool) -> tuple[LedShards[Served], Served]:
+    """Returns a shard that has read the partition, and serves or waits for replicas."""
+    shards = LedShards(
+        KEY.topic, replicas, Served, clock=ManualClock(), load_buffer_bytes=1, when_loaded=lambda *_: None,
+        acts_elsewhere=acts_elsewhere,
+    )  # fmt: skip
+    shards.elected(KEY)
+    shard = shards.find(KEY)
+    assert shard is not None
+    while not shard.is_loaded and not len(replicas.purgatory):  # noqa: ASYNC110  nothing tells that a shard waits
+        await asyncio.sleep(0)
+    return shards, shard
+
+
+async def turns() -> None:
+    """Lets all that is ready go on."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("newer_epoch", [6, 7])
+def test_a_shard_upon_which_others_act_serves_once_all_that_it_has_read_is_committed(
+    replicas: ReplicaManager, newer_epoch: int
+) -> None:
+    """Records of the former leader are committed in its own epoch, or in a later one of the same broker."""
+    append(replicas.partition(KEY))
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership(6, 0, (1, 2), (1, 2)))
+
+    async def elected() -> list[bool]:
+        _, shard = await load(replicas, acts_elsewhere=True)
+        replicas.lead(KEY, TOPIC_ID, {}, Leadership(newer_epoch, 0, (1, 2), (1, 2)))
+        await turns()
+        before = shard.is_loaded
+        replicas.fetched(replicas.partition(KEY), 2, 1)
+        await turns()
+        return [before, shard.is_loaded]
+
+    assert asyncio.run(elected()) == [False, True]
+
+
+def test_a_shard_that_is_led_no_longer_never_serves_what_was_not_committed(replicas: ReplicaManager) -> None:
+    append(replicas.partition(KEY))
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership(6, 0, (1, 2), (1, 2)))
+
+    async def elected() -> tuple[bool, bool, Served | None]:
+        shards, shard = await load(replicas, acts_elsewhere=True)
+        replicas.resign(KEY)
+        await turns()
+        return shard.is_loaded, shard.is_closed, shards.find(KEY)
+
+    assert asyncio.run(elected()) == (False, True, None)
+
+
+def test_a_shard_upon_which_nobody_acts_serves_what_it_has_read(replicas: ReplicaManager) -> None:
+    append(replicas.partition(KEY))
+    replicas.lead(KEY, TOPIC_ID, {}, Leadership(6, 0, (1, 2), (1, 2)))
+
+    async def elected() -> bool:
+        _, shard = await load(replicas, acts_elsewhere=False)
+        return shard.is_loaded
+
+    assert asyncio.run(elected())
 
 
 def test_a_record_counts_once_the_followers_in_sync_have_it(replicas: ReplicaManager) -> None:

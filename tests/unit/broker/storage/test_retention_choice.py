@@ -1,5 +1,7 @@
 """Retention is a pure choice: no file is needed to test it."""
 
+from dataclasses import replace
+
 import pytest
 
 from millrace_broker.storage.config import LogConfig
@@ -66,8 +68,16 @@ def test_nothing_at_the_high_watermark_is_touched() -> None:
     assert choose(segments(0, 0, 0), retention_ms=0, up_to_offset=19) == [OLD]
 
 
-def test_an_empty_segment_stays() -> None:
+def test_the_last_segment_stays_while_it_is_empty() -> None:
     assert choose(segments(0, size_bytes=0), retention_bytes=0, log_start_offset=10) == []
+
+
+def test_an_older_segment_whose_file_was_lost_goes_and_keeps_nothing_newer() -> None:
+    lost, *newer = segments(0, 0, 0, 999)
+    facts = [replace(lost, size_bytes=0), *newer]
+    assert choose(facts, log_start_offset=20) == [BELOW] * 2
+    assert choose(facts, retention_ms=10) == [OLD] * 3
+    assert choose(facts, retention_bytes=150) == [BIG] * 2
 
 
 def test_policies_are_pluggable() -> None:

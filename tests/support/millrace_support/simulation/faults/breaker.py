@@ -22,6 +22,8 @@ class Breaker:
         is_over: whether all faults have ended, so that none is mended any more.
         under_way: how many faults have begun and are not mended yet.
         struck: the brokers and partitions whose records were damaged (`copies`).
+        rotten_epochs: the file in which a byte of a leader epoch has rotted, by broker and partition; where it is, and
+            what it was.
     """
 
     def __init__(self, simulation: Simulation, longest_s: float) -> None:
@@ -32,6 +34,7 @@ class Breaker:
         self.is_over = False
         self.under_way = 0
         self.struck: set[tuple[int, TopicPartition]] = set()
+        self.rotten_epochs: dict[tuple[int, TopicPartition], tuple[str, int, int]] = {}
         self._longest_s = longest_s
 
     @property

@@ -13,12 +13,14 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from millrace_support.simulation.faults.breaker import Breaker, Faults
 from millrace_support.simulation.faults.copies import copies, files, folder, is_struck, may_lose
+from millrace_support.simulation.faults.epochs import EPOCH, epoch_is_certain, epoch_rots, has_rotten_epoch
 from millrace_support.simulation.simulated_broker import SimulatedBroker
 
 FAULTS = Faults()
 WHILE_DOWN, MOST_FILES, TRIES = 0.5, 4, 10
 SUFFIXES = (LOG_SUFFIX, LOG_SUFFIX, LOG_SUFFIX, ".index", ".timeindex", ".txnindex", ".snapshot")
-BASE_OFFSET_BYTES, EPOCH, CRC_COVERS = 8, range(12, 16), 21
+BASE_OFFSET_BYTES, CRC_COVERS = 8, 21
+IN_AN_EPOCH = 0.2
 FEWEST_ZEROS = HEADER_BYTES
 
 Harm = Callable[[Breaker, SimulatedBroker, str], "Change | None"]
@@ -102,12 +104,19 @@ def _name(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition) -> str
 
 def _may_be(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, path: str, change: Change) -> bool:
     """Returns whether no last copy is hit, and takes note where a copy is."""
+    if path.endswith((LOG_SUFFIX, LEADER_EPOCH_CHECKPOINT)) and has_rotten_epoch(breaker, broker, key):
+        return False
     if not path.endswith(LOG_SUFFIX):
         return True
-    hit = [one for one in copies(broker.fs.content(path)) if one.begin < change.end and change.begin < one.end]
-    is_struck(breaker, broker, key)
+    whole = list(copies(broker.fs.content(path)))
+    hit = [one for one in whole if one.begin < change.end and change.begin < one.end]
+    was_struck = is_struck(breaker, broker, key)
     if not may_lose(breaker, broker, key, hit):
         return False
+    if change.end == change.begin + 1 and hit and change.begin - hit[0].begin in EPOCH:
+        if was_struck or not epoch_is_certain(breaker, broker, key, whole, whole.index(hit[0])):
+            return False
+        epoch_rots(breaker, broker, key, path, change.begin)
     breaker.struck.add((broker.id, key))
     breaker.simulation.judge.damaged.add(key)
     return True
@@ -118,8 +127,11 @@ def _flipped(breaker: Breaker, broker: SimulatedBroker, path: str) -> Change | N
     if not content:
         return None
     at, bit = breaker.chance.randrange(len(content)), 1 << breaker.chance.randrange(8)
-    if path.endswith(LOG_SUFFIX) and not _is_seen(broker, at, content):
-        return None
+    if path.endswith(LOG_SUFFIX):
+        if breaker.chance.random() < IN_AN_EPOCH:
+            at = _in_an_epoch(at, content)
+        if not _is_seen(broker, at, content):
+            return None
 
     def change(data: bytearray) -> None:
         if at < len(data):
@@ -128,16 +140,22 @@ def _flipped(breaker: Breaker, broker: SimulatedBroker, path: str) -> Change | N
     return Change(f"rots at byte {at}", at, at + 1, change)
 
 
+def _in_an_epoch(at: int, content: bytes) -> int:
+    """Returns the position of a byte of the leader epoch of the batch at a position, if there is a whole one."""
+    epochs = (one.begin + EPOCH[at % len(EPOCH)] for one in copies(content) if one.begin <= at < one.end)
+    return next(epochs, at)
+
+
 def _is_seen(broker: SimulatedBroker, at: int, content: bytes) -> bool:
     """Returns whether readers can see that a byte has changed.
 
-    No checksum covers the leader epoch of a batch, nor its offset. A wrong offset leaves a gap between sound batches,
-    for which a broker looks once after its start.
+    No checksum covers the leader epoch of a batch, which those beside it may show (`epochs`), nor its offset. A wrong
+    offset leaves a gap between sound batches, for which a broker looks once after its start.
     """
     whole = list(copies(content))
     inside = next((at - one.begin for one in whole if one.begin <= at < one.end), CRC_COVERS)
     may_move = not broker.is_running and sum(len(one.data) for one in whole) == len(content)
-    return inside not in EPOCH and (may_move or inside >= BASE_OFFSET_BYTES)
+    return may_move or inside >= BASE_OFFSET_BYTES
 
 
 def _lost(_: Breaker, broker: SimulatedBroker, path: str) -> Change | None:

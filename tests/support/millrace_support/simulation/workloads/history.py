@@ -14,6 +14,7 @@ from millrace.records.control import ControlType, decode_marker
 from millrace.records.record import Record, read_records
 from millrace_broker.storage import TopicPartition
 
+EPOCH = slice(12, 16)  # where the leader epoch of a batch is
 AFTER_CRC = 21  # where the part of a batch begins that a leader does not change: attributes and all that follows
 
 
@@ -24,13 +25,21 @@ class History:
         key: the partition.
         anomaly: is told what is wrong.
         written: the batches that clients have sent to it, without what a leader changes; None where brokers write it.
+
+    Attributes:
+        end: the offset behind the last batch that was seen.
+        high_watermark: the largest one of a leader. It is above `end` while that leader's log is damaged and can't be
+            read up to there.
+        may_have_wrong_epochs: whether a leader epoch of a batch has rotted, so that readers may get it until it is
+            mended: no checksum covers it. In the end all must be right again.
     """
 
     def __init__(self, key: TopicPartition, anomaly: Callable[[str], None], written: Collection[bytes] | None) -> None:
         self.key = key
-        self.end = 0
+        self.end = self.high_watermark = 0
         self.batches: dict[int, bytes] = {}
         self.records: dict[int, Record] = {}
+        self.may_have_wrong_epochs = False
         self.outcomes: dict[int, bool | None] = {}  # of those that belong to transactions: None while it is open
         self._anomaly = anomaly
         self._written = written
@@ -38,10 +47,15 @@ class History:
 
     def sees(self, offset: int, batch: bytes, where: str) -> None:
         """Takes a batch that is below the high watermark there."""
-        if self.batches.setdefault(offset, batch) != batch:
+        if not self._are_same(self.batches.setdefault(offset, batch), batch):
             self._anomaly(f"{self.key}: readers get other records at offset {offset} from {where}")
         if offset >= self.end:
             self._add(read_header(batch), batch)
+
+    def _are_same(self, one: bytes, other: bytes) -> bool:
+        if not self.may_have_wrong_epochs:
+            return one == other
+        return (one[: EPOCH.start], one[EPOCH.stop :]) == (other[: EPOCH.start], other[EPOCH.stop :])
 
     def is_committed(self, offset: int) -> bool:
         """Returns whether readers of committed records get the record at an offset."""

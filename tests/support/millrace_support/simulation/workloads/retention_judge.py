@@ -2,6 +2,7 @@
 
 - The log start offset of a log in a process only rises, and is never above the high watermark.
 - What is below it was deleted on request, or is older than `retention.ms`, or the log has `retention.bytes` without it.
+  Of records that no leader could read yet, as its log is damaged, that is not known: a sound replica may delete them.
 - What was deleted on request is not read again, unless a replica has started again (`record_deleters`).
 - In the end no log has a segment more than `retention.bytes` allow.
 """
@@ -45,8 +46,8 @@ class RetentionJudge:
         what = f"{self.history.key}: the log of broker {broker_id}"
         if start < before and known is log:
             self._anomaly(f"{what} begins at {start} after {before}")
-        if start > self.history.end:
-            self._anomaly(f"{what} begins at {start}, above the high watermark {self.history.end}")
+        if start > self.history.high_watermark:
+            self._anomaly(f"{what} begins at {start}, above the high watermark {self.history.high_watermark}")
         elif start > self.justified:
             self._check_reason(what, log, start, now_ms)
             self.justified = start

@@ -1,0 +1,25 @@
+"""The judge of retention knows the high watermark also where it can't read up to there."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from millrace_broker.storage import Log, TopicPartition
+from millrace_support.simulation.workloads.drawn import LIMITS
+from millrace_support.simulation.workloads.history import History
+from millrace_support.simulation.workloads.retention_judge import RetentionJudge
+
+KEY = TopicPartition("limited", 0)
+HIGH_WATERMARK = 11
+
+
+@pytest.mark.parametrize(("start", "is_wrong"), [(HIGH_WATERMARK, False), (HIGH_WATERMARK + 1, True)])
+def test_a_log_may_begin_above_what_a_damaged_leader_lets_the_judge_read(start: int, is_wrong: bool) -> None:
+    anomalies: list[str] = []
+    history = History(KEY, anomalies.append, written=None)
+    history.high_watermark = HIGH_WATERMARK
+    judge = RetentionJudge(history, LIMITS, anomalies.append)
+    log = cast("Log", SimpleNamespace(log_start_offset=start, size_bytes=0))
+    judge.looks_at(broker_id=3, process=1, log=log, now_ms=0)
+    assert (history.end, bool(anomalies)) == (0, is_wrong)
