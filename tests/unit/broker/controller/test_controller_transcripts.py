@@ -17,8 +17,10 @@
     > move t-0=4,5 t-1=2,3            a tool writes a reassignment
     > cancel t-0                      a client cancels one
     > config t unclean                replicas of a topic may be elected that are not in sync; `min=2` sets its min ISR
-    > answer 1 deleted                a broker has done what StopReplica asked for; `failed` says that it could not, and
+    > answer 1 deleted                a broker has done what StopReplica asked for; `failed` says that it could not,
+                                      `refused` that it did nothing, `failed=t-0` what alone it could not, and
                                       `epoch=1` that it was an earlier registration of the broker
+    > pause                           the pause has ended after which the controller asks again for failed deletions
     > disk 1 t-0                      a broker has lost the data directory of a replica, or without one has all again
     > ids 1                           a broker asks for a block of producer ids
     > another                         another broker becomes the controller
@@ -152,7 +154,7 @@ class Channels:
 class Stage(transcripts.Stage):
     """Plays one transcript."""
 
-    OPTION = re.compile(r"(by|epoch|version|without|kept|min)=")  # `move t-0=4,5` has none
+    OPTION = re.compile(r"(by|epoch|version|without|kept|min|failed)=")  # `move t-0=4,5` has none
 
     def __init__(self, settings):
         super().__init__()
@@ -214,12 +216,14 @@ class Stage(transcripts.Stage):
     def begin(self):
         claim = claim_controller(self.session, CONTROLLER, NOW_MS)
         self.channels = Channels()
+        self.paused = []
         self.active = ActiveController(
             CONTROLLER,
             self.config,
             ControllerStore(self.session, claim),
             self.channels,
             ElectionCounts(),
+            self.paused.append,
         )
         self.active.start()
 
@@ -398,15 +402,25 @@ class Stage(transcripts.Stage):
         config |= {"min.insync.replicas": min} if min else {}
         self.zookeeper.put(paths.topic_config(name), codec.encode_config(config))
 
-    def on_answer(self, broker, word, epoch=None):
+    def on_answer(self, broker, word="deleted", epoch=None, failed=""):
         stops = [request for to, request in self.stops if to == int(broker)]
         self.stops = [one for one in self.stops if one[0] != int(broker)]
         epoch = self.active.cluster.brokers[int(broker)].epoch if epoch is None else int(epoch)
         for request in stops:
             error = ErrorCode.NONE if word == "deleted" else ErrorCode.KAFKA_STORAGE_ERROR
-            self.active.answered(BrokerResponse(int(broker), epoch, request, 0, dict.fromkeys(asked(request), error)))
+            outcomes = dict.fromkeys(asked(request), error)
+            outcomes |= dict.fromkeys(map(partition, filter(None, failed.split(","))), ErrorCode.KAFKA_STORAGE_ERROR)
+            whole = ErrorCode.UNKNOWN_SERVER_ERROR if word == "refused" else ErrorCode.NONE
+            outcomes = {} if word == "refused" else outcomes
+            self.active.answered(BrokerResponse(int(broker), epoch, request, whole, outcomes))
         left = self.session.children(paths.DELETE_TOPICS)
         self.say(f"requests left: {' '.join(left) or 'none'}")
+
+    def on_pause(self):
+        paused, self.paused[:] = list(self.paused), []
+        assert len(paused) <= 1, "only one pause at a time"
+        for ended in paused:
+            ended()
 
     def on_disk(self, broker, *names):
         event = f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000000"
