@@ -96,7 +96,7 @@ class ActiveController:
             self._store.remove(one.path for one in self._store.notifications(parent))
         self.cluster.brokers = self._store.brokers()
         self.cluster.topics = self._store.topics()
-        self.read_damage()
+        self.cluster.damaged = self._store.reports.damage()
         written = self._store.written_states(self.cluster.replica_counts(key for key, _ in self.cluster.partitions()))
         self.cluster.leaders = {key: state for key, (state, _) in written.items()}
         for broker in self.cluster.brokers.values():
@@ -160,8 +160,10 @@ class ActiveController:
         self._send()
 
     def read_damage(self) -> None:
-        """Reads which logs are damaged; it decides who leads from the next election on."""
+        """Reads which logs are damaged: that decides who leads from the next election on; ends reassignments."""
         self.cluster.damaged = self._store.reports.damage()
+        self._go_on(self.reassignments())
+        self._send()
 
     def read_deletions(self) -> None:
         """Begins the deletions of topics that clients have asked for in ZooKeeper."""

@@ -30,7 +30,8 @@
                                       `kept=t-0,t-1` are on another
     > powerless 2                     the machine of this broker loses its power, before it comes or has started again
     > here 2                          it has registered then
-    > damaged 2 t-0 t-1               these logs of a broker are damaged, or none
+    > damaged 2 t-0 t-1               these logs of a broker are damaged, or none; `reported` the same, but the
+                                      controller has not heard of it yet
     > silent 2                        this broker registers without a word on losses from now on, as Apache Kafka's do
 
 With `set min_isr=2` that is the default of each broker; without it, no broker tells of its losses.
@@ -251,6 +252,9 @@ class Stage(transcripts.Stage):
         write_damage(self.session, int(broker), [partition(name) for name in names])
         self.active.read_damage()
 
+    def on_reported(self, broker, *names):
+        write_damage(self.session, int(broker), [partition(name) for name in names])
+
     def on_silent(self, broker):
         self.silent.add(int(broker))
 
@@ -440,3 +444,10 @@ class Stage(transcripts.Stage):
 
 
 test_a_transcript_is_what_happens = plays("controller", Stage)
+
+
+def test_the_log_says_why_a_reassignment_waits(caplog):
+    stage = Stage({})
+    for event in ("start 1 2", "topic t 1,2", "damaged 1 t-0", "move t-0=1"):
+        stage.play(event)
+    assert "t-0 is not taken from the brokers [2] yet: its logs on the brokers [1] are damaged" in caplog.text
