@@ -23,7 +23,7 @@ from millrace_broker.controller.cluster_state import Assignment, ClusterState, L
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
     ControlRequests,
-    deleted_replicas,
+    deletions_in,
     roles_in,
 )
 from millrace_broker.controller.controller_store import ControllerStore, Notification
@@ -37,6 +37,7 @@ from millrace_broker.controller.elections import (
     find_imbalance,
     judge,
 )
+from millrace_broker.controller.failed_deletions import FailedDeletions
 from millrace_broker.controller.log_ends import Questions
 from millrace_broker.controller.partition_leaders import PartitionLeaders, Reassignments
 from millrace_broker.controller.restarts import Restarts
@@ -60,15 +61,19 @@ class ControllerConfig(NamedTuple):
 
 
 class ActiveController:
-    """This broker's work as the controller, from a successful claim (of `store`) until it ends; for one thread."""
+    """This broker's work as the controller, from a successful claim (of `store`) until it ends; for one thread.
 
-    def __init__(
+    `after_pause` has a function called on that thread, once, unless the role has ended by then.
+    """
+
+    def __init__(  # noqa: PLR0917  wired in one place
         self,
         broker_id: int,
         config: ControllerConfig,
         store: ControllerStore,
         channels: BrokerChannels,
         counts: ElectionCounts,
+        after_pause: Callable[[Callable[[], None]], None],
     ) -> None:
         self.cluster = ClusterState()
         self._config = config
@@ -79,6 +84,9 @@ class ActiveController:
             self.cluster, store, self._requests, counts, is_unclean_allowed=config.is_unclean_allowed
         )
         self._deletions = TopicDeletions(self.cluster, store, self._requests, is_enabled=config.deletes_topics)
+        self._failed_deletions = FailedDeletions(
+            self.cluster, self._requests, lambda: after_pause(self.delete_failed_again)
+        )
         self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
         self._restarts = Restarts(self.cluster, store, self._leaders)
 
@@ -88,7 +96,7 @@ class ActiveController:
             self._store.remove(one.path for one in self._store.notifications(parent))
         self.cluster.brokers = self._store.brokers()
         self.cluster.topics = self._store.topics()
-        self.read_damage()
+        self.cluster.damaged = self._store.reports.damage()
         written = self._store.written_states(self.cluster.replica_counts(key for key, _ in self.cluster.partitions()))
         self.cluster.leaders = {key: state for key, (state, _) in written.items()}
         for broker in self.cluster.brokers.values():
@@ -99,7 +107,7 @@ class ActiveController:
         self._restarts.elect_at_start(written)
         self._elect_all()
         self._send(metadata_first=True)  # a coordinator has to know the leaders of all partitions
-        self._reassignments.go_on(self.reassignments(), is_begin=True)
+        self._go_on(self.reassignments(), is_begin=True)
         self._send()
         self.read_reassignments()
         self.read_preferred_elections()
@@ -145,13 +153,17 @@ class ActiveController:
                 first = 0 if known is topic else len(known.assignments)
                 known.assignments[first:] = topic.assignments[first:]
                 added += [TopicPartition(name, index) for index in range(first, len(topic.assignments))]
+        if added:
+            self._deletions.read_requests()  # one of a topic that was not known yet is still there
         self._leaders.create(key for key in added if key.topic not in self.cluster.deleting)
         self._elect_all()
         self._send()
 
     def read_damage(self) -> None:
-        """Reads which logs are damaged; it decides who leads from the next election on."""
+        """Reads which logs are damaged: that decides who leads from the next election on; ends reassignments."""
         self.cluster.damaged = self._store.reports.damage()
+        self._go_on(self.reassignments())
+        self._send()
 
     def read_deletions(self) -> None:
         """Begins the deletions of topics that clients have asked for in ZooKeeper."""
@@ -183,7 +195,7 @@ class ActiveController:
         self._leaders.read_again(keys)
         self._requests.tell_metadata(self.cluster.brokers if keys else (), keys)
         self._store.remove(one.path for one in notifications)
-        self._end_reassignments(keys)
+        self._go_on(keys)
         self._send()
 
     def read_log_dir_events(self) -> None:
@@ -211,7 +223,14 @@ class ActiveController:
             logger.warning("broker %d serves %d replicas again that it could not serve", broker.id, len(recovered))
             self._requests.tell_metadata(self.cluster.brokers, recovered)
             self._leaders.elect_leaders(recovered)
-        self._deletions.deleted(broker.id, deleted_replicas(response))
+        deletions = deletions_in(response)
+        self._failed_deletions.answered(broker.id, deletions)
+        self._deletions.deleted(broker.id, deletions.deleted)
+        self._send()
+
+    def delete_failed_again(self) -> None:
+        """Has replicas deleted that brokers have failed to delete, after a pause."""
+        self._failed_deletions.pause_ended()
         self._send()
 
     def alter_partitions(
@@ -238,7 +257,7 @@ class ActiveController:
         }
         written, refused = self._leaders.write(wanted)
         self._requests.tell_metadata(self.cluster.brokers if written else (), written)
-        self._end_reassignments(written)
+        self._go_on(written)
         self._send()
         return {**outcomes, **written, **dict.fromkeys(refused, ErrorCode.INVALID_UPDATE_VERSION)}
 
@@ -374,8 +393,9 @@ class ActiveController:
         self._restarts.elect_without_lost({one: self.cluster.brokers[one] for one in come})
         self._elect_all()
         moving = self.reassignments()
-        self._reassignments.go_on((key for key in moving if not told.isdisjoint(moving[key].replicas)), is_begin=True)
+        self._go_on([key for key in moving if not told.isdisjoint(moving[key].replicas)], is_begin=True)
         self._deletions.ask_again(told)
+        self._failed_deletions.ask_again()
 
     def _start_replicas(self, brokers: Collection[int]) -> None:
         """Tells brokers, for all replicas that they have, whether they lead or follow."""
@@ -388,9 +408,9 @@ class ActiveController:
         self._leaders.create(key for key in kept if key not in self.cluster.leaders)
         self._leaders.elect_leaders(kept)
 
-    def _end_reassignments(self, keys: Collection[TopicPartition]) -> None:
-        """Ends those of the reassignments whose new replicas are all in sync; begins deletions that waited for them."""
-        self._reassignments.go_on(key for key in keys if self._is_reassigned(key))
+    def _go_on(self, keys: Iterable[TopicPartition], *, is_begin: bool = False) -> None:
+        """Goes on with those of the partitions that are reassigned; begins deletions that waited until that ends."""
+        self._reassignments.go_on((key for key in keys if self._is_reassigned(key)), is_begin=is_begin)
         self._deletions.resume()
 
     def _is_reassigned(self, key: TopicPartition) -> bool:

@@ -279,18 +279,27 @@ def roles_in(response: BrokerResponse) -> Roles:
     )
 
 
-def deleted_replicas(response: BrokerResponse) -> set[TopicPartition]:
-    """Returns the replicas that a broker has deleted, by its response to StopReplica; none for other responses."""
-    if not isinstance(response.request, StopReplicaRequest) or response.error_code != ErrorCode.NONE:
-        return set()
-    return {
-        key
+class Deletions(NamedTuple):
+    """The replicas that a broker has deleted, and those that it was to delete and has refused to, or failed to."""
+
+    deleted: set[TopicPartition]
+    failed: set[TopicPartition]
+
+
+def deletions_in(response: BrokerResponse) -> Deletions:
+    """Returns what became of the replicas that StopReplica was to delete; none for other responses."""
+    if not isinstance(response.request, StopReplicaRequest):
+        return Deletions(set(), set())
+    asked = {
+        TopicPartition(topic["topic_name"], state["partition_index"])
         for topic in response.request.fields["topic_states"]
         for state in topic["partition_states"]
         if state["delete_partition"]
-        for key in [TopicPartition(topic["topic_name"], state["partition_index"])]
-        if response.outcomes.get(key, ErrorCode.NONE) == ErrorCode.NONE
     }
+    if response.error_code != ErrorCode.NONE:
+        return Deletions(set(), asked)
+    failed = {key for key in asked if response.outcomes.get(key, ErrorCode.NONE) != ErrorCode.NONE}
+    return Deletions(asked - failed, failed)
 
 
 def role_outcomes(request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> dict[TopicPartition, int]:

@@ -38,6 +38,7 @@ from millrace_broker.controller.controller_store import (
     other_controller,
 )
 from millrace_broker.controller.elections import LogEnds
+from millrace_broker.controller.failed_deletions import PAUSE_S
 from millrace_broker.controller.log_ends import Questions, read_log_ends
 from millrace_broker.controller.process_watch import Connect, ProcessWatch
 from millrace_broker.metrics import ElectionCounts
@@ -224,13 +225,31 @@ class Controller:
         channels = self._new_channels(self._queued(self._take, claim), self._queued(self._take_end, claim))
         self._claim = claim
         store = ControllerStore(self._session, claim)
-        self._active = ActiveController(self._broker_id, self._config, store, channels, self.elections)
+        after_pause = self._queued_later(claim)
+        self._active = ActiveController(self._broker_id, self._config, store, channels, self.elections, after_pause)
         self._rebalance_at_s = self._clock.monotonic_s() + (self._config.rebalance_interval_s or 0.0)
         self._active.start()
 
     def _queued(self, take: Callable[[ControllerClaim, T], None], claim: ControllerClaim) -> Callable[[T], None]:
         """Returns a function that queues what the channels tell, to be taken together with the claim they were for."""
         return lambda told: self._events.put(lambda: take(claim, told))
+
+    def _queued_later(self, claim: ControllerClaim) -> Callable[[Event], None]:
+        """Returns a function that queues an event after a pause, to be done if the claim holds by then."""
+
+        def queue_later(event: Event) -> None:
+            self._later(partial(self._take_event, claim, event))
+
+        return queue_later
+
+    def _later(self, event: Event) -> None:
+        timer = threading.Timer(PAUSE_S, self._events.put, [event])
+        timer.daemon = True
+        timer.start()
+
+    def _take_event(self, claim: ControllerClaim, event: Event) -> None:
+        if self._claim is claim:
+            event()
 
     def _take_end(self, claim: ControllerClaim, broker: LiveBroker) -> None:
         if self._active is not None and self._claim is claim and broker.id != self._broker_id:

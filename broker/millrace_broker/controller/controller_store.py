@@ -252,6 +252,12 @@ class ControllerStore:
         """Returns the topics that tools or brokers have asked to delete."""
         return set(self._session.children(paths.DELETE_TOPICS, watch=True))
 
+    def existing(self, names: Iterable[str]) -> set[str]:
+        """Returns those of the topics that have a node now, be it readable or not."""
+        wanted = list(names)
+        nodes = self._session.nodes([paths.topic(name) for name in wanted])
+        return {name for name, node in zip(wanted, nodes, strict=True) if node is not None}
+
     def requested(self, path: str) -> Notification | None:
         """Returns the node of a request, such as `/admin/reassign_partitions`; None if there is none."""
         if not self._session.exists(path, watch=True):
@@ -326,12 +332,15 @@ class ControllerStore:
         raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic's nodes; the topic's own and the deletion request come last, so that it can be continued."""
+        """Deletes a topic's nodes; the topic's own and the deletion request come last, so that it can be continued.
+
+        These two go together: a request that is left without its topic would delete the next one of the name.
+        """
         for _ in range(ATTEMPTS):
-            *below, topic = self._session.tree(paths.topic(name)) or [""]
-            request = paths.delete_topic(name)
-            nodes = [*below, *self._session.tree(paths.topic_config(name)), topic, *self._session.tree(request)]
-            if self._delete([node for node in nodes if node]):
+            tree = self._session.tree(paths.topic(name))
+            last = [*tree[-1:], *self._session.tree(paths.delete_topic(name))]
+            below = [*tree[:-1], *self._session.tree(paths.topic_config(name))]
+            if self._delete(below) and self._write([Delete(node) for node in last]) is None:
                 return
         raise ZooKeeperError(f"the nodes of topic {name} were changed by others {ATTEMPTS} times in a row")
 

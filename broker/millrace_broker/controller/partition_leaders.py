@@ -8,6 +8,9 @@ is being deleted keeps its states: a broker that is told its role makes the log 
     begin   the assignment has the new replicas and then the old ones, and the new ones start and catch up
     end     all replicas of the target are in sync: one of them leads, the others leave, and delete their logs
 
+A reassignment does not end while the log of a replica of the target is reported damaged and that of one that is to
+leave is not, which may have the last sound copy: the damage heals from there first.
+
 The assignment in ZooKeeper says what is under way, so that the next controller goes on with it. At the beginning it is
 written before the brokers are told, and at the end after the partition's new state. A reassignment is cancelled by one
 back to the origin.
@@ -229,11 +232,27 @@ class Reassignments:
             assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
             if assignment is None or state is None:
                 continue
-            if not assignment.is_reassigned or set(assignment.target) <= set(state.isr):
+            is_ready = not assignment.is_reassigned or set(assignment.target) <= set(state.isr)
+            if is_ready and not self._waits_for_healing(key, assignment):
                 self._end(key, assignment)
             elif is_begin:
                 self._leaders.change([key], lambda _key, _assignment, state: raise_epoch(state))
                 self._requests.tell_roles(assignment.replicas, key, new=assignment.adding)
+
+    def _waits_for_healing(self, key: TopicPartition, assignment: Assignment) -> bool:
+        """Returns whether a replica that is to leave may have what damaged ones of the target lack; logs that.
+
+        Reads the reports of damage again, as what is deleted then does not come back.
+        """
+        if not assignment.removing:
+            return False
+        self._cluster.damaged = self._store.reports.damage()
+        damaged = self._cluster.damaged_replicas(key)
+        lacking, sound = damaged.intersection(assignment.target), set(assignment.removing) - damaged
+        if lacking and sound:
+            sentence = "%s is not taken from the brokers %s yet: its logs on the brokers %s are damaged, and heal first"
+            logger.warning(sentence, key, sorted(sound), sorted(lacking))
+        return bool(lacking and sound)
 
     def _end(self, key: TopicPartition, assignment: Assignment) -> None:
         self._set(key, Assignment(assignment.target))

@@ -4,8 +4,9 @@
     a replica is deleted            it is crossed off
     none is left                    the nodes of the topic are deleted, the request as the last of them
 
-A replica whose broker is down, or fails to delete it, is waited for: the broker is asked again when it comes back, or
-when another broker becomes the controller. A topic is not deleted while one of its partitions is reassigned.
+A replica whose broker is down, or fails to delete it, is waited for: the broker is asked again when it comes back, when
+another broker becomes the controller, and after a pause if it has failed (`failed_deletions`). A topic is not deleted
+while one of its partitions is reassigned.
 """
 
 from __future__ import annotations
@@ -45,10 +46,15 @@ class TopicDeletions:
         self._left: dict[str, set[Replica]] = {}  # of topics whose deletion has begun
 
     def read_requests(self) -> None:
-        """Begins the deletions that are requested in ZooKeeper; removes requests for topics that do not exist."""
+        """Begins the deletions that are requested in ZooKeeper; removes requests for topics that do not exist.
+
+        A topic that exists, and was not read yet, may have been created after the topics were read; or it can't be
+        read. Its request stays until it is.
+        """
         wanted = self._store.topics_to_delete()
         known = wanted & self._cluster.topics.keys() if self._is_enabled else set()
-        self._store.remove(paths.delete_topic(name) for name in sorted(wanted - known))
+        unread = self._store.existing(wanted - known) if self._is_enabled else set()
+        self._store.remove(paths.delete_topic(name) for name in sorted(wanted - known - unread))
         self._waiting |= known - self._cluster.deleting
         self.resume()
 

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 from zlib import crc32
 
-from millrace.errors import ErrorCode, MillraceError, StorageError, UnknownTopicIdError
+from millrace.errors import ErrorCode, MillraceError, StorageError, UnknownTopicIdError, ZooKeeperError
 from millrace.leader_states import NO_LEADER
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.replica_fetcher import FetchSettings, FollowingBroker, ReplicaFetcher
@@ -237,13 +237,17 @@ class PartitionRoles:
         """Stops replicas, and deletes logs, as StopReplica says; returns each one's error. It runs inside `in_turn`.
 
         StopReplica names no topic ids: a log that is neither led nor followed, and belongs to a deleted topic of the
-        same name, is left as it is, which counts as done. Raises ZooKeeperError where it is not known which topic has
-        the name now.
+        same name, is left as it is, which counts as done. Where it is not known which topic has the name now, that is
+        the partition's error, and nothing happens to it.
         """
-        outcomes: Outcomes = {}
-        former = await self._former_logs([topic_partition for topic_partition, _, deletes in states if deletes])
+        former, unknown = await self._former_logs(
+            [topic_partition for topic_partition, _, deletes in states if deletes]
+        )
+        outcomes = dict(unknown)
         deleted: list[TopicPartition] = []
         for topic_partition, leader_epoch, deletes in states:
+            if topic_partition in unknown:
+                continue
             state = StopState(topic_partition, leader_epoch, deletes)
             await self._replicas.until_free(topic_partition)
             outcomes[topic_partition] = stop_refusal(state, self._replicas.hosted(topic_partition))
@@ -259,19 +263,34 @@ class PartitionRoles:
             outcomes |= await self._delete_logs(deleted)
         return outcomes
 
-    async def _former_logs(self, topic_partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
-        """Returns the partitions neither led nor followed whose logs belong to an earlier topic of the same name."""
+    async def _former_logs(self, topic_partitions: Sequence[TopicPartition]) -> tuple[set[TopicPartition], Outcomes]:
+        """Returns the partitions neither led nor followed whose logs belong to an earlier topic of the same name.
+
+        Beside them it returns the errors of those of which that is not known.
+        """
         held = {
             one: hosted
             for one in topic_partitions
             if self._replicas.replica(one) is None and (hosted := self._replicas.hosted(one)).topic_id is not None
         }
         names = {one.topic for one in held}
-        known = await asyncio.to_thread(lambda: {name: self._topic_id(name) for name in names}) if names else {}
-        former = {one for one, hosted in held.items() if hosted.is_of_another_topic(known[one.topic])}
+        known, errors = await asyncio.to_thread(self._topic_ids, names) if names else ({}, {})
+        former = {one for one, hosted in held.items() if hosted.is_of_another_topic(known.get(one.topic))}
         for one in sorted(former):
             logger.warning("%s is left as it is: its log is that of a former topic of this name", one)
-        return former
+        return former, {one: errors[one.topic] for one in held if one.topic in errors}
+
+    def _topic_ids(self, names: Iterable[str]) -> tuple[dict[str, UUID | None], dict[str, ErrorCode]]:
+        """Returns the ids of the topics that have these names now, and the errors of those that can't be read."""
+        known: dict[str, UUID | None] = {}
+        errors: dict[str, ErrorCode] = {}
+        for name in names:
+            try:
+                known[name] = self._topic_id(name)
+            except ZooKeeperError as error:
+                logger.warning("it is not known which topic is %s, so no log of it is deleted: %s", name, error)
+                errors[name] = error.code
+        return known, errors
 
     def lead(
         self, topic_partition: TopicPartition, topic_id: UUID, config: Mapping[str, str], leadership: Leadership

@@ -26,6 +26,7 @@ StopReplica, for each of its partitions:
 |---|---|---|
 | a log whose data directory is offline | any | KAFKA_STORAGE_ERROR |
 | the log of a former topic of the name, and so no role | any | the log is left as it is |
+| a log and no role, and ZooKeeper does not tell which topic has the name | any | UNKNOWN_SERVER_ERROR |
 | no role in the partition | any | a log is deleted if that is asked for and there is one |
 | an older leader epoch, or the same one | any | it stops |
 | a newer leader epoch | -2, when the topic is deleted, or -1, of a controller before KIP-570 | it stops |

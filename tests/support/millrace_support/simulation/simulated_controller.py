@@ -27,6 +27,7 @@ from millrace_broker.controller.control_requests import (
     stop_outcomes,
 )
 from millrace_broker.controller.controller import Controller, Event
+from millrace_broker.controller.failed_deletions import PAUSE_S
 from millrace_broker.controller.process_watch import CONFIRM_PAUSE_S
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_support.model_zookeeper import ModelSession
@@ -268,6 +269,9 @@ class SimulatedController(Controller):
     def _new_watch(self, address: Address, on_ended: Callable[[], None]) -> Any:
         """Watches over the process of a broker by its registered address, `broker-ID`."""
         return SimulatedWatch(self._address_of(int(address.host.removeprefix("broker-"))), on_ended)
+
+    def _later(self, event: Event) -> None:
+        asyncio.get_running_loop().call_later(PAUSE_S, self._events.put, event)
 
     def _pause(self) -> None:
         """Does not wait: events have pauses between them."""

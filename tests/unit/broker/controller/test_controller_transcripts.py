@@ -17,8 +17,10 @@
     > move t-0=4,5 t-1=2,3            a tool writes a reassignment
     > cancel t-0                      a client cancels one
     > config t unclean                replicas of a topic may be elected that are not in sync; `min=2` sets its min ISR
-    > answer 1 deleted                a broker has done what StopReplica asked for; `failed` says that it could not, and
+    > answer 1 deleted                a broker has done what StopReplica asked for; `failed` says that it could not,
+                                      `refused` that it did nothing, `failed=t-0` what alone it could not, and
                                       `epoch=1` that it was an earlier registration of the broker
+    > pause                           the pause has ended after which the controller asks again for failed deletions
     > disk 1 t-0                      a broker has lost the data directory of a replica, or without one has all again
     > ids 1                           a broker asks for a block of producer ids
     > another                         another broker becomes the controller
@@ -28,7 +30,8 @@
                                       `kept=t-0,t-1` are on another
     > powerless 2                     the machine of this broker loses its power, before it comes or has started again
     > here 2                          it has registered then
-    > damaged 2 t-0 t-1               these logs of a broker are damaged, or none
+    > damaged 2 t-0 t-1               these logs of a broker are damaged, or none; `reported` the same, but the
+                                      controller has not heard of it yet
     > silent 2                        this broker registers without a word on losses from now on, as Apache Kafka's do
 
 With `set min_isr=2` that is the default of each broker; without it, no broker tells of its losses.
@@ -152,7 +155,7 @@ class Channels:
 class Stage(transcripts.Stage):
     """Plays one transcript."""
 
-    OPTION = re.compile(r"(by|epoch|version|without|kept|min)=")  # `move t-0=4,5` has none
+    OPTION = re.compile(r"(by|epoch|version|without|kept|min|failed)=")  # `move t-0=4,5` has none
 
     def __init__(self, settings):
         super().__init__()
@@ -214,12 +217,14 @@ class Stage(transcripts.Stage):
     def begin(self):
         claim = claim_controller(self.session, CONTROLLER, NOW_MS)
         self.channels = Channels()
+        self.paused = []
         self.active = ActiveController(
             CONTROLLER,
             self.config,
             ControllerStore(self.session, claim),
             self.channels,
             ElectionCounts(),
+            self.paused.append,
         )
         self.active.start()
 
@@ -246,6 +251,9 @@ class Stage(transcripts.Stage):
     def on_damaged(self, broker, *names):
         write_damage(self.session, int(broker), [partition(name) for name in names])
         self.active.read_damage()
+
+    def on_reported(self, broker, *names):
+        write_damage(self.session, int(broker), [partition(name) for name in names])
 
     def on_silent(self, broker):
         self.silent.add(int(broker))
@@ -398,15 +406,25 @@ class Stage(transcripts.Stage):
         config |= {"min.insync.replicas": min} if min else {}
         self.zookeeper.put(paths.topic_config(name), codec.encode_config(config))
 
-    def on_answer(self, broker, word, epoch=None):
+    def on_answer(self, broker, word="deleted", epoch=None, failed=""):
         stops = [request for to, request in self.stops if to == int(broker)]
         self.stops = [one for one in self.stops if one[0] != int(broker)]
         epoch = self.active.cluster.brokers[int(broker)].epoch if epoch is None else int(epoch)
         for request in stops:
             error = ErrorCode.NONE if word == "deleted" else ErrorCode.KAFKA_STORAGE_ERROR
-            self.active.answered(BrokerResponse(int(broker), epoch, request, 0, dict.fromkeys(asked(request), error)))
+            outcomes = dict.fromkeys(asked(request), error)
+            outcomes |= dict.fromkeys(map(partition, filter(None, failed.split(","))), ErrorCode.KAFKA_STORAGE_ERROR)
+            whole = ErrorCode.UNKNOWN_SERVER_ERROR if word == "refused" else ErrorCode.NONE
+            outcomes = {} if word == "refused" else outcomes
+            self.active.answered(BrokerResponse(int(broker), epoch, request, whole, outcomes))
         left = self.session.children(paths.DELETE_TOPICS)
         self.say(f"requests left: {' '.join(left) or 'none'}")
+
+    def on_pause(self):
+        paused, self.paused[:] = list(self.paused), []
+        assert len(paused) <= 1, "only one pause at a time"
+        for ended in paused:
+            ended()
 
     def on_disk(self, broker, *names):
         event = f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000000"
@@ -426,3 +444,10 @@ class Stage(transcripts.Stage):
 
 
 test_a_transcript_is_what_happens = plays("controller", Stage)
+
+
+def test_the_log_says_why_a_reassignment_waits(caplog):
+    stage = Stage({})
+    for event in ("start 1 2", "topic t 1,2", "damaged 1 t-0", "move t-0=1"):
+        stage.play(event)
+    assert "t-0 is not taken from the brokers [2] yet: its logs on the brokers [1] are damaged" in caplog.text

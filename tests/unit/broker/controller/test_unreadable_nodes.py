@@ -59,7 +59,8 @@ def zookeeper():
 def controller_of(zookeeper):
     session = ModelSession(zookeeper)
     claim = claim_controller(session, 1, 0)
-    controller = ActiveController(1, ControllerConfig(), ControllerStore(session, claim), Channels(), ElectionCounts())
+    store, counts = ControllerStore(session, claim), ElectionCounts()
+    controller = ActiveController(1, ControllerConfig(), store, Channels(), counts, lambda _: None)
     controller.start()
     read_all(controller)
     return controller

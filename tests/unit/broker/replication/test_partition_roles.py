@@ -28,7 +28,7 @@ from millrace_support.until import until
 ME, OTHER = 1, 2
 TOPIC_ID, NEW_ID = UUID(int=7), UUID(int=8)
 DRAWN_ID, DAMAGED_ID = UUID("3e3b1d8f-7a92-48de-9e49-d816ba8ea299"), UUID("3e3b1d8f-7b92-48de-9e49-d816ba8ea299")
-T0 = TopicPartition("t", 0)
+T0, T1 = (TopicPartition("t", index) for index in (0, 1))
 CONFIGS = {"t": {"segment.bytes": "1000"}}
 
 
@@ -282,13 +282,20 @@ def test_the_deletion_of_a_topic_leaves_the_log_of_a_former_one_of_its_name(capl
 
 
 def test_no_log_is_deleted_while_nobody_knows_which_topic_has_its_name():
+    """That refuses no other partition of the request."""
+
     async def scenario(broker):
         await broker.become(state(ME, 5, replicas=(ME,)))
         later = Broker(broker.fs.after_kill())
+        await later.become(state(ME, 5, index=1, replicas=(ME,)))
         later.topic_ids["t"] = ZooKeeperError("the connection is lost")
-        with pytest.raises(ZooKeeperError):
-            await later.stop(StopState(T0, EPOCH_DURING_DELETE, deletes=True))
+        stops = [StopState(key, EPOCH_DURING_DELETE, deletes=True) for key in (T0, T1)]
+        assert await later.stop(*stops) == {T0: ErrorCode.UNKNOWN_SERVER_ERROR, T1: ErrorCode.NONE}
         assert later.replicas.logs.get(T0)
+        assert not later.replicas.logs.get(T1)
+        later.topic_ids["t"] = TOPIC_ID
+        assert await later.stop(*stops) == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
+        assert not later.replicas.logs.get(T0)
 
     played(scenario)
 

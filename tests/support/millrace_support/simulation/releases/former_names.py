@@ -50,7 +50,7 @@ MOVED: Mapping[str, Mapping[str, str]] = {  # names by the modules that have the
         ("Answer", "role_outcomes", "stop_outcomes"), "controller.broker_answers"
     ),
 }
-LACKED = ("controller.process_watch", "properties.coordinator_config")
+LACKED = ("controller.failed_deletions", "controller.process_watch", "properties.coordinator_config")
 HEALING = "millrace_support.simulation.simulated_healing"
 
 
@@ -145,6 +145,7 @@ def _name_parts() -> None:
     requests.BrokerResponse = requests.Answer
     channels.OnResponse, channels.OnEnded = channels.OnAnswer, Callable[..., None]
     _broker_module("controller.process_watch").CONFIRM_PAUSE_S = 0.1
+    _broker_module("controller.failed_deletions").PAUSE_S = 5.0
 
 
 def _name_handlers() -> None:
