@@ -205,6 +205,9 @@ def _why_without_leader(key: TopicPartition, state: LeaderAndIsr) -> str:
     return "; ".join([f"{key} has no leader: {why}", *lost, command])
 
 
+_Assignments = dict[TopicPartition, Assignment]
+
+
 class Reassignments:
     """Begins, continues and ends the reassignments that the assignments in `cluster` name."""
 
@@ -228,25 +231,30 @@ class Reassignments:
 
     def go_on(self, keys: Iterable[TopicPartition], *, is_begin: bool = False) -> None:
         """Ends those reassignments whose target is in sync; with `is_begin` has brokers start the others' replicas."""
-        for key in sorted(keys):
-            assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
-            if assignment is None or state is None:
-                continue
-            is_ready = not assignment.is_reassigned or set(assignment.target) <= set(state.isr)
-            if is_ready and not self._waits_for_healing(key, assignment):
+        ready, others = self._ready(keys)
+        if any(one.removing for one in ready.values()):
+            self._cluster.damaged = self._store.reports.damage()  # what is deleted then does not come back
+        waiting = {key for key, assignment in ready.items() if self._waits_for_healing(key, assignment)}
+        for key, assignment in sorted({**ready, **others}.items()):
+            if key in ready and key not in waiting:
                 self._end(key, assignment)
             elif is_begin:
                 self._leaders.change([key], lambda _key, _assignment, state: raise_epoch(state))
                 self._requests.tell_roles(assignment.replicas, key, new=assignment.adding)
 
-    def _waits_for_healing(self, key: TopicPartition, assignment: Assignment) -> bool:
-        """Returns whether a replica that is to leave may have what damaged ones of the target lack; logs that.
+    def _ready(self, keys: Iterable[TopicPartition]) -> tuple[_Assignments, _Assignments]:
+        """Returns the partitions whose target is in sync, or that are not reassigned any more, and the others."""
+        ready: _Assignments = {}
+        others: _Assignments = {}
+        for key in keys:
+            assignment, state = self._cluster.assignment(key), self._cluster.leaders.get(key)
+            if assignment is not None and state is not None:
+                is_ready = not assignment.is_reassigned or set(assignment.target) <= set(state.isr)
+                (ready if is_ready else others)[key] = assignment
+        return ready, others
 
-        Reads the reports of damage again, as what is deleted then does not come back.
-        """
-        if not assignment.removing:
-            return False
-        self._cluster.damaged = self._store.reports.damage()
+    def _waits_for_healing(self, key: TopicPartition, assignment: Assignment) -> bool:
+        """Returns whether a replica that is to leave may have what damaged ones of the target lack; logs that."""
         damaged = self._cluster.damaged_replicas(key)
         lacking, sound = damaged.intersection(assignment.target), set(assignment.removing) - damaged
         if lacking and sound:
