@@ -63,7 +63,7 @@ class ControllerConfig(NamedTuple):
 class ActiveController:
     """This broker's work as the controller, from a successful claim (of `store`) until it ends; for one thread.
 
-    `after_pause` has a function called on that thread, once, unless the role has ended by then.
+    `begin_pause` has `delete_failed_again` called on that thread, once, after a pause.
     """
 
     def __init__(  # noqa: PLR0917  wired in one place
@@ -73,7 +73,7 @@ class ActiveController:
         store: ControllerStore,
         channels: BrokerChannels,
         counts: ElectionCounts,
-        after_pause: Callable[[Callable[[], None]], None],
+        begin_pause: Callable[[], None],
     ) -> None:
         self.cluster = ClusterState()
         self._config = config
@@ -84,9 +84,7 @@ class ActiveController:
             self.cluster, store, self._requests, counts, is_unclean_allowed=config.is_unclean_allowed
         )
         self._deletions = TopicDeletions(self.cluster, store, self._requests, is_enabled=config.deletes_topics)
-        self._failed_deletions = FailedDeletions(
-            self.cluster, self._requests, lambda: after_pause(self.delete_failed_again)
-        )
+        self._failed_deletions = FailedDeletions(self.cluster, self._requests, begin_pause)
         self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
         self._restarts = Restarts(self.cluster, store, self._leaders)
 

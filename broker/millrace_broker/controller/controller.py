@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from millrace.addresses import Address
@@ -89,6 +90,7 @@ class Controller:
         self._active: ActiveController | None = None
         self._watch_over_other: ProcessWatch | None = None
         self._rebalance_at_s = 0.0
+        self._ask_again_at_s: float | None = None
         self._unanswered: set[Future[Any]] = set()
         self.elections = ElectionCounts()
         """What this broker has elected, whenever it was the controller."""
@@ -174,15 +176,39 @@ class Controller:
                 response.set_exception(self._stops())
 
     def _next_event(self) -> Event | None:
-        """Waits for the next event and returns it; returns the check of the leaders' balance when due, None to end."""
-        interval_s = self._config.rebalance_interval_s
-        if self._active is None or interval_s is None:
+        """Waits for the next event and returns it, or one whose time has come; returns None to end."""
+        timed = self._timed_events()
+        if not timed:
             return self._events.get()
+        due_s, event = min(timed, key=itemgetter(0))
         try:
-            return self._events.get(timeout=max(self._rebalance_at_s - self._clock.monotonic_s(), 0.0))
+            return self._events.get(timeout=max(due_s - self._clock.monotonic_s(), 0.0))
         except queue.Empty:
-            self._rebalance_at_s = self._clock.monotonic_s() + interval_s
-            return self._active.rebalance_leaders
+            return event
+
+    def _timed_events(self) -> list[tuple[float, Event]]:
+        """Returns what an active controller does by the clock, each with its time."""
+        timed: list[tuple[float, Event]] = []
+        if self._active is not None and self._config.rebalance_interval_s is not None:
+            timed.append((self._rebalance_at_s, partial(self._rebalance, self._config.rebalance_interval_s)))
+        if self._active is not None and self._ask_again_at_s is not None:
+            timed.append((self._ask_again_at_s, self._ask_again))
+        return timed
+
+    def _rebalance(self, interval_s: float) -> None:
+        """Checks the leaders' balance."""
+        self._rebalance_at_s = self._clock.monotonic_s() + interval_s
+        if self._active is not None:
+            self._active.rebalance_leaders()
+
+    def _begin_pause(self) -> None:
+        """Begins the pause after which brokers that have failed to delete replicas are asked again."""
+        self._ask_again_at_s = self._clock.monotonic_s() + PAUSE_S
+
+    def _ask_again(self) -> None:
+        self._ask_again_at_s = None
+        if self._active is not None:
+            self._active.delete_failed_again()
 
     def _do(self, event: Event) -> None:
         """Calls an event's function; if that fails, resigns, and claims the role of the controller again."""
@@ -225,31 +251,15 @@ class Controller:
         channels = self._new_channels(self._queued(self._take, claim), self._queued(self._take_end, claim))
         self._claim = claim
         store = ControllerStore(self._session, claim)
-        after_pause = self._queued_later(claim)
-        self._active = ActiveController(self._broker_id, self._config, store, channels, self.elections, after_pause)
+        self._active = ActiveController(
+            self._broker_id, self._config, store, channels, self.elections, self._begin_pause
+        )
         self._rebalance_at_s = self._clock.monotonic_s() + (self._config.rebalance_interval_s or 0.0)
         self._active.start()
 
     def _queued(self, take: Callable[[ControllerClaim, T], None], claim: ControllerClaim) -> Callable[[T], None]:
         """Returns a function that queues what the channels tell, to be taken together with the claim they were for."""
         return lambda told: self._events.put(lambda: take(claim, told))
-
-    def _queued_later(self, claim: ControllerClaim) -> Callable[[Event], None]:
-        """Returns a function that queues an event after a pause, to be done if the claim holds by then."""
-
-        def queue_later(event: Event) -> None:
-            self._later(partial(self._take_event, claim, event))
-
-        return queue_later
-
-    def _later(self, event: Event) -> None:
-        timer = threading.Timer(PAUSE_S, self._events.put, [event])
-        timer.daemon = True
-        timer.start()
-
-    def _take_event(self, claim: ControllerClaim, event: Event) -> None:
-        if self._claim is claim:
-            event()
 
     def _take_end(self, claim: ControllerClaim, broker: LiveBroker) -> None:
         if self._active is not None and self._claim is claim and broker.id != self._broker_id:
@@ -308,7 +318,7 @@ class Controller:
         self._watch_over(None)
         if self._active is not None:
             self._active.close()
-        self._active, self._claim = None, None
+        self._active, self._claim, self._ask_again_at_s = None, None, None
 
     def _give_up(self) -> None:
         """Resigns, and deletes this broker's claim, so that another may follow; else that ends with the session."""

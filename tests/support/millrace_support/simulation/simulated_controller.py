@@ -270,8 +270,14 @@ class SimulatedController(Controller):
         """Watches over the process of a broker by its registered address, `broker-ID`."""
         return SimulatedWatch(self._address_of(int(address.host.removeprefix("broker-"))), on_ended)
 
-    def _later(self, event: Event) -> None:
-        asyncio.get_running_loop().call_later(PAUSE_S, self._events.put, event)
+    def _begin_pause(self) -> None:
+        active = self._active
+
+        def ask_again() -> None:
+            if self._active is active:
+                self._ask_again()
+
+        asyncio.get_running_loop().call_later(PAUSE_S, self._events.put, ask_again)
 
     def _pause(self) -> None:
         """Does not wait: events have pauses between them."""

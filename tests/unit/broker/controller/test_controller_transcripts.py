@@ -217,14 +217,14 @@ class Stage(transcripts.Stage):
     def begin(self):
         claim = claim_controller(self.session, CONTROLLER, NOW_MS)
         self.channels = Channels()
-        self.paused = []
+        self.pauses = 0
         self.active = ActiveController(
             CONTROLLER,
             self.config,
             ControllerStore(self.session, claim),
             self.channels,
             ElectionCounts(),
-            self.paused.append,
+            self.begin_pause,
         )
         self.active.start()
 
@@ -421,10 +421,13 @@ class Stage(transcripts.Stage):
         self.say(f"requests left: {' '.join(left) or 'none'}")
 
     def on_pause(self):
-        paused, self.paused[:] = list(self.paused), []
-        assert len(paused) <= 1, "only one pause at a time"
-        for ended in paused:
-            ended()
+        if self.pauses:
+            self.pauses = 0
+            self.active.delete_failed_again()
+
+    def begin_pause(self):
+        self.pauses += 1
+        assert self.pauses == 1, "only one pause at a time"
 
     def on_disk(self, broker, *names):
         event = f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000000"

@@ -67,7 +67,7 @@ class Played:
         store = ControllerStore(self.session, claim_controller(self.session, 1, 0))
         self.channels = Channels()
         self.active = ActiveController(
-            1, ControllerConfig(), store, self.channels, ElectionCounts(), lambda _: pytest.fail("nothing has failed")
+            1, ControllerConfig(), store, self.channels, ElectionCounts(), lambda: pytest.fail("nothing has failed")
         )
         self.active.start()
 

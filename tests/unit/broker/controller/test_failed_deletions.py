@@ -79,11 +79,10 @@ def test_a_broker_is_asked_until_it_has_deleted_its_replica(zookeeper):
     assert controller.channels.stops == REFUSALS + 1
 
 
-def test_what_a_former_claim_was_to_ask_again_is_dropped(zookeeper):
+def test_a_controller_that_resigns_asks_nobody_again(zookeeper):
     controller = PlayedController(ModelSession(zookeeper), 1, ControllerConfig(), lambda _: None, SystemClock())
     controller._claim_role()
-    later = controller._queued_later(controller._claim)
+    controller._next_event()()  # the broker's refusal
+    assert controller._ask_again_at_s is not None
     controller._resign()
-    later(lambda: pytest.fail("another claim holds"))
-    controller._events.get(timeout=WAIT_S)()  # the broker's refusal
-    controller._events.get(timeout=WAIT_S)()  # what was to be asked again
+    assert controller._timed_events() == []

@@ -60,7 +60,7 @@ def controller_of(zookeeper):
     session = ModelSession(zookeeper)
     claim = claim_controller(session, 1, 0)
     store, counts = ControllerStore(session, claim), ElectionCounts()
-    controller = ActiveController(1, ControllerConfig(), store, Channels(), counts, lambda _: None)
+    controller = ActiveController(1, ControllerConfig(), store, Channels(), counts, lambda: None)
     controller.start()
     read_all(controller)
     return controller
