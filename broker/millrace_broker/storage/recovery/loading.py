@@ -8,6 +8,7 @@ Damage that began below the recovery point, or any after a clean shutdown, was s
 the log: what follows is cut, and a warning says how many bytes.
 
 Where the first segments have lost their `.log`, they are missing, too: an index that is left tells where the log began.
+So it tells in a compacted log that a segment between two others is lost, and was not compacted away.
 
 Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
 Where nothing is left of the end, not even damaged bytes, a second checkpoint, that of the high watermark, must say that
@@ -202,8 +203,8 @@ class _Loading:
         files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
         is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory, files)
         if not is_just_made:
-            self._lost = _lost_first(names, files, self._promises.log_start_offset)
-        bases = [] if is_just_made else [*self._lost, *_tidy(fs, directory, names, files, self._lost)]
+            self._lost = _lost(names, files, self._promises.log_start_offset, may_end_early=self._may_end_early)
+        bases = [] if is_just_made else sorted([*self._lost, *_tidy(fs, directory, names, files, self._lost)])
         loaded.next_offset = self._promises.log_start_offset
         for base, next_base in zip(bases, [*bases[1:], None], strict=False):
             if not self._take(base, next_base):
@@ -382,18 +383,21 @@ def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> boo
     return len(files) == 1 and first in files and not file_size(fs, os.path.join(directory, first))
 
 
-def _lost_first(names: Collection[str], files: Mapping[str, tuple[int, str]], log_start_offset: int) -> list[int]:
-    """Returns the base offsets of segments before the first one that have lost their `.log`, and have not been deleted.
+def _lost(
+    names: Collection[str], files: Mapping[str, tuple[int, str]], log_start_offset: int, *, may_end_early: bool
+) -> list[int]:
+    """Returns the base offsets of segments that have lost their `.log`, and have not been deleted.
 
     Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. A segment
-    that was replaced has left names for all of its files. Without those that are lost the log would begin later, and
-    where it is led, so would all other replicas.
+    that was replaced has left names for all of its files. Without those before the first segment the log would begin
+    later, and where it is led, so would all other replicas. One between two others leaves a gap: that shows by itself,
+    unless the segment before it `may_end_early`, as in a compacted log. Behind the last one none is missed.
     """
     logs = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}
-    first = min(logs, default=0)
-    if first <= log_start_offset:
-        return []
-    left = [(name, base) for name, (base, _) in files.items() if base < first]
+    first, last = min(logs, default=0), max(logs, default=0)
+    begin = 0 if first > log_start_offset else first
+    end = last if may_end_early else first
+    left = [(name, base) for name, (base, _) in files.items() if begin <= base < end and base not in logs]
     return sorted(
         {
             base

@@ -13,7 +13,13 @@ from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from millrace_support.simulation.faults.breaker import Breaker, Faults
 from millrace_support.simulation.faults.copies import copies, files, folder, is_struck, may_lose
-from millrace_support.simulation.faults.epochs import EPOCH, epoch_is_certain, epoch_rots, has_rotten_epoch
+from millrace_support.simulation.faults.epochs import (
+    EPOCH,
+    epoch_is_certain,
+    epoch_rots,
+    file_is_certain,
+    has_rotten_epoch,
+)
 from millrace_support.simulation.simulated_broker import SimulatedBroker
 
 FAULTS = Faults()
@@ -34,6 +40,11 @@ class Change:
         self.begin = begin
         self.end = end
         self.change = change
+
+    @property
+    def is_flip(self) -> bool:
+        """Whether it is a bit of one byte that changes."""
+        return self.end == self.begin + 1
 
 
 @FAULTS.add
@@ -106,6 +117,8 @@ def _may_be(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, path
     """Returns whether no last copy is hit, and takes note where a copy is."""
     if path.endswith((LOG_SUFFIX, LEADER_EPOCH_CHECKPOINT)) and has_rotten_epoch(breaker, broker, key):
         return False
+    if path.endswith(LEADER_EPOCH_CHECKPOINT):
+        return not change.is_flip or file_is_certain(broker, key)
     if not path.endswith(LOG_SUFFIX):
         return True
     whole = list(copies(broker.fs.content(path)))
@@ -113,7 +126,7 @@ def _may_be(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, path
     was_struck = is_struck(breaker, broker, key)
     if not may_lose(breaker, broker, key, hit):
         return False
-    if change.end == change.begin + 1 and hit and change.begin - hit[0].begin in EPOCH:
+    if change.is_flip and hit and change.begin - hit[0].begin in EPOCH:
         if was_struck or not epoch_is_certain(breaker, broker, key, whole, whole.index(hit[0])):
             return False
         epoch_rots(breaker, broker, key, path, change.begin)

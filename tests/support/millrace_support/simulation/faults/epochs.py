@@ -1,4 +1,9 @@
-"""Which leader epochs of batches may rot: those that a broker can certainly mend, one of a log at a time.
+"""Which leader epochs may rot, in batches and in `leader-epoch-checkpoint`: those that a broker can certainly mend.
+
+No checksum covers either. In the file one may rot where two batches of each epoch, in the same segment or not, show
+which is wrong (`leader_epochs`): a start believes two batches, and of an epoch with one batch either may be wrong.
+
+In batches, one of a log may rot at a time.
 
 A broker compares them with its log's epochs, and mends one if the batches beside it have what these say
 (`batch_epochs`). So both beside it must have its epoch, and the file of the log's epochs must say so. Until it is
@@ -8,21 +13,23 @@ take away what lies beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 
 from millrace.errors import StorageError
 from millrace.records.batch import read_header
-from millrace_broker.replication.epoch_ends import epoch_of_offset
+from millrace_broker.replication.epoch_ends import Entries, epoch_of_offset
 from millrace_broker.storage import TopicPartition
 from millrace_broker.storage.checkpoints import read_lines
-from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT
+from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
 from millrace_support.simulation.faults.breaker import Breaker
-from millrace_support.simulation.faults.copies import Copy, folder
+from millrace_support.simulation.faults.copies import Copy, copies, files, folder
 from millrace_support.simulation.simulated_broker import SimulatedBroker
 
 EPOCH = range(12, 16)  # where it is in a batch
+FEWEST = 2
 
 
 def epoch_is_certain(
@@ -38,11 +45,23 @@ def epoch_is_certain(
     return written == {_epoch_by_file(broker, key, one.base_offset) for one in beside} and len(written) == 1
 
 
-def _epoch_by_file(broker: SimulatedBroker, key: TopicPartition, offset: int) -> int | None:
+def file_is_certain(broker: SimulatedBroker, key: TopicPartition) -> bool:
+    """Returns whether a log has two batches of each epoch in the file of its epochs."""
+    contents = [broker.fs.content(f"{folder(key)}/{one}") for one in files(broker.fs, key) if one.endswith(LOG_SUFFIX)]
+    entries = _entries(broker, key)
+    by_file = Counter(epoch_of_offset(entries, one.base_offset) for content in contents for one in copies(content))
+    return all(by_file[epoch] >= FEWEST for epoch, _ in entries)
+
+
+def _epoch_by_file(broker: SimulatedBroker, key: TopicPartition, offset: int) -> int:
+    return epoch_of_offset(_entries(broker, key), offset)
+
+
+def _entries(broker: SimulatedBroker, key: TopicPartition) -> Entries:
     with suppress(StorageError, ValueError):  # the file is damaged
         lines = read_lines(broker.fs, f"{folder(key)}/{LEADER_EPOCH_CHECKPOINT}")
-        return epoch_of_offset([(int(epoch), int(start)) for epoch, start in lines], offset)
-    return None
+        return [(int(epoch), int(start)) for epoch, start in lines]
+    return []
 
 
 def epoch_rots(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, path: str, at: int) -> None:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from millrace.wire.messages.find_coordinator import FindCoordinatorRequestFields
 
 TIMEOUT_S, PATIENCE_S, PAUSE_S = 4.0, 12.0, 0.2
+LAST_PATIENCE_S = (
+    60.0  # in the end, when replicas have a lot to fetch, or a partition waits for the operator's election
+)
 TRANSACTION_TIMEOUT_MS = (2_000, 8_000)
 LIFE, WRITES = (1, 4), (1, 4)  # transactions of an instance, and batches of a transaction
 DIES, SLEEPS, COMMITS, SENDS_OFFSETS, REPEATS = 0.1, 0.1, 0.75, 0.4, 0.1
@@ -77,6 +80,7 @@ class TransactionalProducer:
         self._judge = judge
         self._coordinators: dict[int, int] = {}
         self._is_new = False
+        self._patience_s = PATIENCE_S
         self._instance = 0
         self._producer = (-1, -1)
         self._sequences: Counter[TopicPartition] = Counter()
@@ -99,7 +103,7 @@ class TransactionalProducer:
         None may be able to where the state of transactions is lost, or their offsets: the coordinator does not know of
         an offset that waits for its transaction's end, so nobody ends it, as in Apache Kafka.
         """
-        self._is_new = False
+        self._is_new, self._patience_s = False, LAST_PATIENCE_S
         try:
             await self._begin()
         except EndedError as error:
@@ -107,6 +111,7 @@ class TransactionalProducer:
 
     async def ask_for_offset(self) -> None:
         """Asks for the group's offset, when nobody commits one any more."""
+        self._patience_s = LAST_PATIENCE_S
         try:
             self._judge.last_offsets[self._id] = await self._committed_offset()
         except EndedError as error:
@@ -116,7 +121,7 @@ class TransactionalProducer:
 
     async def _ask(self, kind: int, api: Any, version: int, fields: Any, error_of: Any) -> Any:
         """Returns the answer of a coordinator, asked again while it may say something else later."""
-        deadline = self._world.loop.time() + PATIENCE_S
+        deadline = self._world.loop.time() + self._patience_s
         while self._world.loop.time() < deadline:
             try:
                 link = await self._links.to(await self._coordinator(kind))
@@ -175,7 +180,7 @@ class TransactionalProducer:
         A former leader whose replica was moved away while it slept hears from nobody that it leads no more, as in
         Apache Kafka, and tells what it knew.
         """
-        deadline = self._world.loop.time() + PATIENCE_S
+        deadline = self._world.loop.time() + self._patience_s
         while self._world.loop.time() < deadline:
             leader = self._world.leader(COMMITTED_TO)
             offset = await self._told_offset()
@@ -263,7 +268,7 @@ class TransactionalProducer:
     async def _written(self, key: TopicPartition, batch: bytes) -> None:
         data = [{"name": key.topic, "partition_data": [{"index": key.partition, "records": batch}]}]
         fields: Any = {"transactional_id": self._id, "acks": -1, "timeout": 3_000, "topic_data": data}
-        deadline = self._world.loop.time() + PATIENCE_S
+        deadline = self._world.loop.time() + self._patience_s
         while self._world.loop.time() < deadline:
             leader = self._world.leader(key)
             try:

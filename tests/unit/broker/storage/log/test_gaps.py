@@ -223,6 +223,26 @@ def test_a_topic_that_was_compacted_keeps_its_gaps_when_it_no_longer_is() -> Non
     assert read_all(log, 1 << 20)[1] is None
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_segment_that_is_lost_between_two_others_is_missing_and_one_that_was_compacted_away_is_not(
+    is_deleted: bool,
+) -> None:
+    """Whatever may be left out there, an index that is left says that the segment was not deleted."""
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    lost = log.segments[1]
+    begin, end = lost.base_offset, lost.next_offset
+    log.close()
+    put(fs, f"{FOLDER}/offset-gaps", b"version: 0\n")
+    if is_deleted:
+        fs.rename(lost.path, f"{lost.path}.deleted")
+    else:
+        fs.lose(lost.path)
+    log = open_log(fs, clean=True, recovery_point=END, cleanup_policy="compact")
+    missing = [(one.start_offset, one.end_offset) for _, one in log.damage]
+    assert missing == ([] if is_deleted else [(begin, end)])
+
+
 def test_a_cut_log_is_gapless_from_its_end_on() -> None:
     log = open_log(fs_with_folder(FOLDER))
     log.append_as_follower(batch(0) + batch(8) + batch(20), leader_epoch=EPOCH)
