@@ -8,8 +8,8 @@ is being deleted keeps its states: a broker that is told its role makes the log 
     begin   the assignment has the new replicas and then the old ones, and the new ones start and catch up
     end     all replicas of the target are in sync: one of them leads, the others leave, and delete their logs
 
-A reassignment does not end while the log of a replica of the target is reported damaged and that of one that is to
-leave is not, which may have the last sound copy: the damage heals from there first.
+A reassignment does not end while the log of a replica of the target is reported damaged and others are to leave, each
+of which may have the last sound copy: the damage heals first. Where nothing heals it, the operator decides.
 
 The assignment in ZooKeeper says what is under way, so that the next controller goes on with it. At the beginning it is
 written before the brokers are told, and at the end after the partition's new state. A reassignment is cancelled by one
@@ -256,11 +256,11 @@ class Reassignments:
     def _waits_for_healing(self, key: TopicPartition, assignment: Assignment) -> bool:
         """Returns whether a replica that is to leave may have what damaged ones of the target lack; logs that."""
         damaged = self._cluster.damaged_replicas(key)
-        lacking, sound = damaged.intersection(assignment.target), set(assignment.removing) - damaged
-        if lacking and sound:
+        lacking, leaving = damaged.intersection(assignment.target), assignment.removing
+        if lacking and leaving:
             sentence = "%s is not taken from the brokers %s yet: its logs on the brokers %s are damaged, and heal first"
-            logger.warning(sentence, key, sorted(sound), sorted(lacking))
-        return bool(lacking and sound)
+            logger.warning(sentence, key, sorted(leaving), sorted(lacking))
+        return bool(lacking and leaving)
 
     def _end(self, key: TopicPartition, assignment: Assignment) -> None:
         self._set(key, Assignment(assignment.target))
