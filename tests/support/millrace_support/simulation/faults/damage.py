@@ -172,7 +172,10 @@ def _is_seen(broker: SimulatedBroker, at: int, content: bytes) -> bool:
 
 
 def _lost(_: Breaker, broker: SimulatedBroker, path: str) -> Change | None:
-    return Change("is lost", 0, len(broker.fs.content(path)), None)
+    content = broker.fs.content(path)
+    if path.endswith(LOG_SUFFIX) and not content:
+        return None  # no other replica has what a running broker writes to it next
+    return Change("is lost", 0, len(content), None)
 
 
 def _torn(breaker: Breaker, broker: SimulatedBroker, path: str) -> Change | None:
