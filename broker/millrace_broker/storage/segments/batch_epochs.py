@@ -4,9 +4,10 @@
     batches             [3: 0 … 9] [7: 10 … 19] [3: 20 … 39]  [5: 40 …
     mended                         [3: 10 … 19]
 
-Either may be wrong: no checksum covers `leader-epoch-checkpoint` either. So a batch is mended only if batches beside it
-have what the log's epochs say of them. One of the same epoch is enough, unless the batch has the epoch before or behind
-that one: then it may be right, and the border wrong, and it takes both. What is not certain is told, and left alone.
+Either may be wrong: no checksum covers `leader-epoch-checkpoint` either. So a batch is mended only if a batch beside it
+shows that the log's epoch is right, and if its own can't be right: epochs never go down along a log, and this one would
+from the batch before it, or to the one behind. Where a batch beside it is not known, the log's epochs before and behind
+take its place. What is not certain is told, and left alone.
 
 Four bytes are written in their place. Readers get the old or the new ones. A crash may leave the old ones, or a part of
 the new ones: the next check finds them.
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from millrace.config import MAX_LONG
 from millrace.fs import FileSystem
+from millrace.leader_states import LAST_LEADER_EPOCH
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader
 from millrace_broker.storage.segments.segment import LogSegment
 
@@ -47,6 +49,22 @@ class WrongEpoch(NamedTuple):
         return f"leader epoch {self.found} of the batch at offset {self.base_offset}, where the log has {self.epoch}"
 
 
+class _Suspect(NamedTuple):
+    """A batch that has another epoch than its log, the known epoch of the one before, and the log's around its own."""
+
+    wrong: WrongEpoch
+    before: int | None
+    least: int
+    most: int
+
+    def decided(self, behind: int | None) -> WrongEpoch:
+        """Returns whether it can be mended, by the known epoch of the batch behind it."""
+        is_confirmed = self.wrong.epoch in {self.before, behind}
+        least = self.least if self.before is None else self.before
+        most = self.most if behind is None else behind
+        return self.wrong._replace(is_certain=is_confirmed and not least <= self.wrong.found <= most)
+
+
 class EpochComparison:
     """Compares the epochs of batches that follow each other with those of their log.
 
@@ -58,7 +76,9 @@ class EpochComparison:
         wrong: the batches that differ, complete after `finish`.
     """
 
-    __slots__ = ("_before", "_begin", "_end", "_end_offset", "_entries", "_expected", "_near", "_suspect", "wrong")
+    __slots__ = (
+        "_before", "_begin", "_end", "_end_offset", "_entries", "_expected", "_least", "_most", "_suspect", "wrong",
+    )  # fmt: skip
 
     def __init__(self, entries: Entries, end_offset: int = MAX_LONG) -> None:
         self.wrong: list[WrongEpoch] = []
@@ -66,9 +86,9 @@ class EpochComparison:
         self._end_offset = end_offset
         self._begin = self._end = 0  # the offsets of the epoch that is expected now
         self._expected = NO_LEADER_EPOCH
-        self._near: tuple[int, ...] = ()  # the epochs before and behind it
-        self._before = NO_LEADER_EPOCH  # the epoch of the batch before, if the log has the same
-        self._suspect: WrongEpoch | None = None  # the batch before, if the one behind it has yet to confirm its epoch
+        self._least, self._most = 0, LAST_LEADER_EPOCH  # the log's epochs before and behind it
+        self._before: int | None = None  # the epoch of the batch before, if the log has the same
+        self._suspect: _Suspect | None = None  # the batch before, if the log has another epoch
 
     def note(self, position: int, header: BatchHeader) -> None:
         """Compares the next batch, which is at a position of its segment."""
@@ -79,25 +99,23 @@ class EpochComparison:
             self._expect_at(base_offset)
         expected = self._expected
         if found == expected or NO_LEADER_EPOCH in {found, expected}:
-            self._decide(expected)
-            self._before = expected
+            known = found if found == expected != NO_LEADER_EPOCH else None
+            self._decide(known)
+            self._before = known
             return
-        self._decide(NO_LEADER_EPOCH)
-        is_near, is_confirmed = found in self._near, self._before == expected
-        self._before = NO_LEADER_EPOCH
-        one = WrongEpoch(position, base_offset, found, expected, is_confirmed and not is_near)
-        if one.is_certain or (is_near and not is_confirmed):
-            self.wrong.append(one)
-        else:
-            self._suspect = one
+        self._decide(None)
+        wrong = WrongEpoch(position, base_offset, found, expected, is_certain=False)
+        self._suspect = _Suspect(wrong, self._before, self._least, self._most)
+        self._before = None
 
     def finish(self) -> None:
         """Ends the comparison."""
-        self._decide(NO_LEADER_EPOCH)
+        self._decide(None)
 
-    def _decide(self, epoch_behind: int) -> None:
+    def _decide(self, behind: int | None) -> None:
+        """Decides on the batch before, behind which one of a known epoch lies, or None."""
         if self._suspect is not None:
-            self.wrong.append(self._suspect._replace(is_certain=self._suspect.epoch == epoch_behind))
+            self.wrong.append(self._suspect.decided(behind))
             self._suspect = None
 
     def _expect_at(self, offset: int) -> None:
@@ -107,7 +125,8 @@ class EpochComparison:
         self._begin = entries[slot][1] if slot >= 0 else 0
         self._end = behind[0][1] if behind else MAX_LONG
         self._expected = entries[slot][0] if slot >= 0 else NO_LEADER_EPOCH
-        self._near = tuple(epoch for epoch, _ in (*entries[max(slot - 1, 0) : max(slot, 0)], *behind))
+        self._least = entries[slot - 1][0] if slot > 0 else 0
+        self._most = behind[0][0] if behind else LAST_LEADER_EPOCH
 
 
 def mend(fs: FileSystem, segment: LogSegment, wrong: Sequence[WrongEpoch]) -> int:

@@ -3,7 +3,9 @@
 import pytest
 
 from millrace.records.batch import walk
-from millrace_support.damaged_log import END, GOOD, SEGMENTS, content_of, flip, open_log, write
+from millrace.records.record import encode_batch
+from millrace_support.crash_fs import CrashFileSystem
+from millrace_support.damaged_log import END, FOLDER, GOOD, SEGMENTS, content_of, flip, open_log, values, write
 
 EPOCH = 12  # its first byte in a batch
 EVERYTHING = 1 << 40
@@ -16,11 +18,14 @@ def scrub(log):
 
 
 def is_certain(batches, number, found):
-    """Returns whether a batch's neighbours show that `found` is wrong, by the rule of `batch_epochs`."""
-    own = batches[number][1].partition_leader_epoch
-    beside = [batches[one][1].partition_leader_epoch for one in (number - 1, number + 1) if 0 <= one < len(batches)]
-    needed = 2 if found in {own - 1, own + 1} and found in EPOCHS else 1
-    return beside.count(own) >= needed
+    """Returns whether a neighbour has the same epoch, and `found` would go down along the log."""
+    epochs = [header.partition_leader_epoch for _, header in batches]
+    own = epochs[number]
+    before = epochs[number - 1] if number else None
+    behind = epochs[number + 1] if number + 1 < len(epochs) else None
+    least = max(own - 1, 0) if before is None else before
+    most = (own + 1 if own + 1 in EPOCHS else 2**31) if behind is None else behind
+    return own in {before, behind} and not least <= found <= most
 
 
 @pytest.mark.parametrize("name", SEGMENTS)
@@ -70,6 +75,23 @@ def test_neighbours_that_differ_too_leave_it_as_it_is():
     write(fs, name, damaged)
     assert scrub(log) == len(list(walk(whole)))
     assert content_of(fs, name) == damaged
+    log.close()
+
+
+def test_a_batch_is_right_where_the_file_of_epochs_names_the_next_one():
+    """The file says that epoch 4 begins with the only batch of epoch 3."""
+    fs = CrashFileSystem()
+    fs.mkdir(FOLDER)
+    log = open_log(fs, clean=False, recovery_point=0, high_watermark=0)
+    for first, epoch in ((0, 2), (3, 2), (6, 3), (9, 4), (12, 4)):
+        log.append(encode_batch(values(first)), leader_epoch=epoch)
+    log.close()
+    write(fs, "leader-epoch-checkpoint", b"0\n2\n2 0\n4 6\n")
+    log = open_log(fs, clean=True)
+    content = content_of(fs, SEGMENTS[0])
+    assert log.leader_epochs.entries == ((2, 0), (4, 6))
+    assert scrub(log) == 1
+    assert content_of(fs, SEGMENTS[0]) == content
     log.close()
 
 
