@@ -398,19 +398,21 @@ def _plan(cluster: Cluster, broker_id: int) -> Plan:
 
 
 def _targets(state: ClusterState, broker_id: int, known: list[int]) -> dict[Partition, tuple[int, ...]]:
-    from millrace_ops.replicas.placement import place, too_many_replicas
+    from millrace_ops.replicas.placement import place, too_many_replicas, with_leaders_spread
 
     current = {partition: state.assigned(partition) for partition in state.partitions}
     staying = {one: state.racks.get(one) for one in known if one != broker_id}
     live = state.racks.keys() - {broker_id}
     if too_many := too_many_replicas(current, staying, live):
         raise InvalidReplicaAssignmentError(_why_it_stays(broker_id, sorted(live), too_many))
-    placed = place(current, staying, receivers=live, level=False)
-    return {
-        partition: placed[partition]
+    concerned = {
+        partition
         for partition, one in state.partitions.items()
         if broker_id in one.replicas or broker_id in current[partition]
     }
+    placed = place(current, staying, receivers=live, level=False)
+    spread = with_leaders_spread(placed, staying, {one for one in concerned if broker_id in current[one]})
+    return {partition: spread[partition] for partition in state.partitions if partition in concerned}
 
 
 def _why_it_stays(broker_id: int, live: list[int], too_many: Mapping[str, int]) -> str:

@@ -5,9 +5,8 @@
 3. A partition is spread over as many racks as it can be. Where a broker has no rack, racks are ignored.
 4. Replicas are evened out over the brokers, and then the first replicas, which lead (`even_out`).
 
-Without `level` the function ends after the second step: only what must move does, and of the partitions that move the
-first replicas are evened out. The second step finds one broker after the other, and the fourth makes the fewest moves
-from there, which may be a few more than the fewest in all.
+Without `level` the function ends after the second step: only what must move does. The second step finds one broker
+after the other, and the fourth makes the fewest moves from there, which may be a few more than the fewest in all.
 """
 
 from __future__ import annotations
@@ -107,6 +106,7 @@ def even_out(counts: Counts, topics: Sequence[str], try_exchange: Callable[[str,
 
 Racks: TypeAlias = Mapping[int, str | None]
 Assignment: TypeAlias = Mapping[Partition, Sequence[int]]
+Placed: TypeAlias = dict[Partition, tuple[int, ...]]
 
 
 def too_many_replicas(current: Assignment, brokers: Collection[int], receivers: Collection[int]) -> dict[str, int]:
@@ -131,7 +131,7 @@ def place(
     replication_factor: int | None = None,
     receivers: Collection[int] | None = None,
     level: bool = True,
-) -> dict[Partition, tuple[int, ...]]:
+) -> Placed:
     """Returns the replicas that each partition should have, the preferred leader first.
 
     Args:
@@ -156,9 +156,14 @@ def place(
     if level:
         placement.spread_over_racks()
         placement.even_out()
-    else:
-        placement.even_out_leaders({one for one in current if [*current[one]] != placement.replicas[one]})
-    return {partition: tuple(replicas) for partition, replicas in placement.replicas.items()}
+    return placement.result()
+
+
+def with_leaders_spread(placed: Assignment, brokers: Racks, partitions: Collection[Partition]) -> Placed:
+    """Returns a placement in which other orders of the replicas of some partitions even out the first replicas."""
+    placement = _Placement(placed, brokers)
+    placement.even_out_leaders(partitions)
+    return placement.result()
 
 
 class _Placement:
@@ -172,6 +177,10 @@ class _Placement:
         self._of_topic = {topic: sorted(one for one in current if one[0] == topic) for topic in self._topics}
         staying = ((topic, one) for (topic, _), replicas in current.items() for one in replicas if one in brokers)
         self._counts = Counts(brokers, staying)
+
+    def result(self) -> Placed:
+        """Returns the replicas of each partition."""
+        return {partition: tuple(replicas) for partition, replicas in self.replicas.items()}
 
     def fit(self, partition: Partition, count: int, receivers: Collection[int]) -> None:
         """Gives the partition `count` replicas on allowed brokers; a new one takes the place of a removed one."""

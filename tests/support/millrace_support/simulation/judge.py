@@ -185,7 +185,11 @@ class Judge:
         """Compares the logs of a partition once everything is in sync again."""
         history, is_void = self.histories[key], self.promises.is_void(key)
         begin = max(log.log_start_offset for log in replicas.values())
-        logs = {broker: dict(batches(log, begin, log.log_end_offset)) for broker, log in replicas.items()}
+        try:
+            logs = {broker: dict(batches(log, begin, log.log_end_offset)) for broker, log in replicas.items()}
+        except CorruptRecordError as error:
+            self.anomaly(f"{key}: a log can't be read in the end: {error}")
+            return
         first = next(iter(logs.values()))
         for broker, found in logs.items():
             if found != first and not isinstance(history, CompactedHistory):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from millrace.errors import InvalidReplicaAssignmentError
 from millrace_ops.cli.brokers import _why_it_stays
-from millrace_ops.replicas.placement import place, too_many_replicas
+from millrace_ops.replicas.placement import place, too_many_replicas, with_leaders_spread
 
 BROKERS = range(1, 7)
 REPLICAS = st.lists(st.sampled_from(BROKERS), unique=True, min_size=1, max_size=5)
@@ -15,7 +15,9 @@ LEAVING = 1
 
 
 def drained(current, staying, live):
-    return place(current, dict.fromkeys(staying), receivers=live, level=False)
+    placed = place(current, dict.fromkeys(staying), receivers=live, level=False)
+    moved = {one for one, replicas in current.items() if LEAVING in replicas}
+    return with_leaders_spread(placed, dict.fromkeys(staying), moved)
 
 
 @given(ASSIGNMENTS, st.sets(st.sampled_from(BROKERS), min_size=1))
