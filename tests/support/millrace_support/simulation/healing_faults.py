@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from millrace_broker.cluster import loss_reports
 from millrace_broker.controller import elections, partition_leaders
 from millrace_broker.replication import range_fetch
 from millrace_broker.replication.healer import _LogHealing
 from millrace_broker.replication.range_fetch import Taken
-from millrace_broker.storage.cleaner.log_cleaner import LogCleaner
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.segments.batch_epochs import EpochComparison
 from millrace_support.simulation import simulated_healing
@@ -91,25 +90,6 @@ def cuts_a_damaged_end_that_its_leader_lacks(patch: pytest.MonkeyPatch) -> None:
 
 
 # What becomes of damage that nobody has healed yet.
-
-
-@FAULTS.add
-def compacts_over_holes(patch: pytest.MonkeyPatch) -> None:
-    """Compacts a log in which offsets are missing, so that nobody misses them any more."""
-    real = LogCleaner._run_pass  # noqa: SLF001
-
-    class Whole:
-        """A log that says it has no damage."""
-
-        damage = ()
-
-        def __init__(self, log: Any) -> None:
-            self._log = log
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._log, name)
-
-    patch.setattr(LogCleaner, "_run_pass", lambda self, log, *args: real(self, cast("Any", Whole(log)), *args))
 
 
 @FAULTS.add
