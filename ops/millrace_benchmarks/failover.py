@@ -49,7 +49,7 @@ class Kills(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverEffort:
-    """How often leaders are killed, and the timeout of the brokers' sessions with ZooKeeper."""
+    """Says how many leaders the benchmark kills, and the timeout of the brokers' sessions with ZooKeeper."""
 
     kills: tuple[Kills, ...] = (Kills(90, 20, 1.0, 2.0), Kills(3000, 5, 2.0, 2.0))
     session_timeout_ms: int = 6000

@@ -1,4 +1,4 @@
-"""The judge of `test_two_hundred_faults.py` finds what is planted in a run without faults, and nothing else in it."""
+"""The judge of `test_two_hundred_faults.py` finds each wrong record that a test plants, and none in a run without."""
 
 import contextlib
 import copy

@@ -125,7 +125,7 @@ def clone(tmp_path, monkeypatch):
     return tmp_path
 
 
-DAGSTER = "from dagster._cli import main; main()"
+DAGSTER = "import runpy; runpy.run_module('dagster', run_name='__main__')"
 DG = "from dagster_dg_cli.cli import main; main()"
 
 

@@ -1,4 +1,4 @@
-"""The scrubber of a running broker finds every kind of damage beneath it, without any read, and says where it is."""
+"""A running broker's scrubber finds every kind of damage in its files, though nobody reads them, and says where."""
 
 import json
 import urllib.request

@@ -280,7 +280,7 @@ def roles_in(response: BrokerResponse) -> Roles:
 
 
 class Deletions(NamedTuple):
-    """The replicas that a broker has deleted, and those that it was to delete and has refused to, or failed to."""
+    """Says which replicas a broker was asked to delete: those that it has deleted, and those that it has not."""
 
     deleted: set[TopicPartition]
     failed: set[TopicPartition]

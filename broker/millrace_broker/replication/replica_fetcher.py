@@ -179,7 +179,7 @@ class ReplicaFetcher:
             self._unsynced.discard(followed.key)
 
     def _was_cut(self, followed: FollowedPartition) -> None:
-        """Asks for a partition from where its log ends now."""
+        """Has the next requests ask the leader for a partition's records from the end of this broker's log on."""
         if self._follows(followed):
             self.follow(followed)
 

@@ -295,7 +295,7 @@ CLOCK_DIFFERENCE_S = 300.0
 
 
 class Position(NamedTuple):
-    """The id of a table, and its newest version whose commit was reported; the next look begins behind that."""
+    """Holds a table's id, and up to which of its versions the sensor has reported the commits."""
 
     table_id: str
     version: int

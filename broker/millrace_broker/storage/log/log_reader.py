@@ -34,7 +34,7 @@ from millrace_broker.storage.batches.scan import Located
 from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
-from millrace_broker.storage.segments.batch_epochs import EpochComparison, WrongEpoch, mend
+from millrace_broker.storage.segments.batch_epochs import WrongEpoch, mend
 from millrace_broker.storage.segments.checked_bytes import CheckedBytes, checked
 from millrace_broker.storage.segments.damage import DamagedRangeError, covering, is_repaired
 from millrace_broker.storage.segments.damage_search import past_damage, set_aside_end, set_aside_from
@@ -98,11 +98,11 @@ FoundBatches = tuple[LogSegment, Located]
 class LogReader:
     """Reads the batches of one log, and searches them by timestamp."""
 
-    __slots__ = ("_checked", "_epochs", "_fs", "_opened", "_opened_bytes", "_segments")
+    __slots__ = ("_checked", "_entries", "_fs", "_opened", "_opened_bytes", "_segments")
 
     def __init__(self, fs: FileSystem, segments: LogSegments, epochs: LeaderEpochs) -> None:
         self._fs = fs
-        self._epochs = epochs
+        self._entries = lambda: epochs.entries  # called where something is checked, which most reads do not
         self._segments = segments
         self._checked: WeakKeyDictionary[LogSegment, CheckedBytes] = WeakKeyDictionary()
         self._opened, self._opened_bytes = ref(segments.now.active), segments.now.active.size_bytes
@@ -161,13 +161,10 @@ class LogReader:
         known = self._checked.get(segment)
         if known is None:
             known = self._checked[segment] = CheckedBytes()
-        epochs = EpochComparison(self._epochs.entries)
-        part = checked(self._fs, segment, known, offset, found, self._gapless_from, epochs)
-        epochs.finish()
-        if not epochs.wrong:
-            return part
-        self._mend(segment, epochs.wrong)
-        return part._replace(data=None)  # it is read again
+        part, wrong = checked(self._fs, segment, known, offset, found, self._gapless_from, self._entries)
+        if wrong:
+            self._mend(segment, wrong)
+        return part
 
     def _mend(self, segment: LogSegment, wrong: Sequence[WrongEpoch]) -> None:
         """Mends leader epochs of a segment, unless its log is about to be cut: then a later check does. Raises OSError.

@@ -24,7 +24,7 @@ MAX_FINDINGS = 100
 
 
 class _Entries:
-    """The entries of one index, packed; `slot` is the next one to be compared."""
+    """Holds the packed entries of one index; `slot` is the number of the next one to be compared."""
 
     def __init__(self, fs: FileSystem, index: IndexFile) -> None:
         self.findings: list[LogFinding] = []

@@ -57,7 +57,7 @@ class ScrubConfig:
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """What one scrubber has done since the broker's start."""
+    """Counts what the scrubber of one data directory has checked and found since the broker's start."""
 
     segments: int = 0
     rounds: int = 0

@@ -17,13 +17,13 @@ A segment's stretches are at most `MAX_STRETCHES`; the shortest are forgotten, a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.scan import Located, offset_at
-from millrace_broker.storage.segments.batch_epochs import EpochComparison
+from millrace_broker.storage.segments.batch_epochs import Entries, EpochComparison, WrongEpoch
 from millrace_broker.storage.segments.damage import DamagedRange, WalkedFrom, valid_batches
 from millrace_broker.storage.segments.damage_search import set_aside_from, walk_of
 from millrace_broker.storage.segments.segment import LogSegment
@@ -82,12 +82,13 @@ def checked(  # noqa: PLR0917 -- a read of a segment, and what is known of both
     offset: int,
     found: Located,
     gapless_from: int,
-    epochs: EpochComparison,
-) -> Located:
+    entries: Callable[[], Entries],
+) -> tuple[Located, Sequence[WrongEpoch]]:
     """Returns as much of the batches found from `offset` on as is valid and may be looked at in one go.
 
-    It ends before damage that is known, and sets aside what it meets behind the first batch. `epochs` notes those that
-    were looked at. Raises RecordError where the first batch is damaged, or one before it is missing, and OSError.
+    It ends before damage that is known, and sets aside what it meets behind the first batch. Beside it are the batches,
+    of those that were looked at, with another leader epoch than the log's `entries` say. Raises RecordError where the
+    first batch is damaged, or one before it is missing, and OSError.
     """
     end = min([found.position + found.size_bytes, *_later(segment.damage, found.position)])
     stretch = known.at(found.position)
@@ -95,15 +96,20 @@ def checked(  # noqa: PLR0917 -- a read of a segment, and what is known of both
         position, expected = found.position, min(offset, offset_at(fs, segment.fd, found.position))
     else:
         position, expected = min(stretch.end, end), stretch.next_offset
+    wrong: Sequence[WrongEpoch] = ()
     if position < end:
+        epochs = EpochComparison(entries())
         walk = walk_of(segment, position, end, expected, gapless_from)
         end, next_offset, is_damaged = _valid_part(fs, segment, walk, epochs)
         if end > position:
             known.add(Stretch(position, end, expected, next_offset))
         if is_damaged:
             set_aside_from(fs, segment, next_offset, gapless_from)
+        epochs.finish()
+        wrong = epochs.wrong
     size_bytes = end - found.position
-    return Located(found.position, size_bytes, None if found.data is None else found.data[:size_bytes])
+    data = None if found.data is None or wrong else found.data[:size_bytes]  # what is mended is read again
+    return Located(found.position, size_bytes, data), wrong
 
 
 def _valid_part(
