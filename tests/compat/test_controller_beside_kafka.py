@@ -11,7 +11,7 @@ from millrace.zk import codec, paths
 from millrace.zk.session import ZooKeeperSession
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
-from millrace_broker.controller.controller_store import ControllerClaim, claim_controller
+from millrace_broker.controller.claims import ControllerClaim, claim_controller
 
 NOW_MS = 1_700_000_000_000
 

@@ -11,7 +11,7 @@ from millrace.zk import paths
 from millrace.zk.codec import encode_controller
 from millrace.zk.operations import Create, Delete, Reason, Refused, SetData, Written
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
-from millrace_broker.controller.controller_store import ControllerClaim, claim_controller
+from millrace_broker.controller.claims import ControllerClaim, claim_controller
 from millrace_support.zookeeper_sessions import started
 
 WAIT_S = 120

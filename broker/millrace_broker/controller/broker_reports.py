@@ -83,6 +83,16 @@ class BrokerReports:
         return dict(zip(wanted, self._session.nodes([f"{paths.CONFIGS}/{one}" for one in wanted]), strict=True))
 
 
+def readable_broker(broker: int, node: Node) -> LiveBroker | None:
+    """Returns a broker from the node of its registration; None, and logs that, where it can't be read."""
+    found = codec.readable(codec.decode_broker, node.data, logger, "broker %d can't be read and is left out", broker)
+    if found is None:
+        return None
+    return LiveBroker(
+        broker, node.created_zxid, found.endpoints, found.rack, found.registers_again, found.min_insync_replicas
+    )
+
+
 def _entities(topic: str, broker: int) -> tuple[str, ...]:
     """Returns the configurations that decide a topic's min ISR, the one that holds first, by their paths."""
     found = (paths.topic_config(topic), paths.broker_config(str(broker)), paths.broker_config(ALL_BROKERS))

@@ -29,15 +29,10 @@ from millrace.zk.operations import Delete
 from millrace.zk.session import ZooKeeperSession
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
 from millrace_broker.controller.broker_channels import BrokerChannels, OnEnded, OnResponse
+from millrace_broker.controller.claims import ControllerClaim, claim_controller, depose_controller, other_controller
 from millrace_broker.controller.cluster_state import ClusterCounts, LiveBroker, count_cluster
 from millrace_broker.controller.control_requests import BrokerResponse
-from millrace_broker.controller.controller_store import (
-    ControllerClaim,
-    ControllerStore,
-    claim_controller,
-    depose_controller,
-    other_controller,
-)
+from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.controller.elections import LogEnds
 from millrace_broker.controller.failed_deletions import PAUSE_S
 from millrace_broker.controller.log_ends import Questions, read_log_ends

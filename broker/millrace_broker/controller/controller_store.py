@@ -5,11 +5,6 @@ ZooKeeper refuses the transaction, which raises NotControllerError. Where anothe
 partition, only that state is not written, and the caller is told.
 
 Reads of brokers, topics, requests and notifications set watches, so that the session tells of the next change.
-
-The role is claimed in the way of Apache Kafka: `/controller` is ephemeral and names the controller; `/controller_epoch`
-counts the claims. One transaction creates the first and raises the second, provided that nothing has set it since it
-was read. So no two claims have the same epoch. Another claim sets `/controller_epoch`, and from then on ZooKeeper
-refuses the writes of the former controller, which may not know yet that it is one.
 """
 
 from __future__ import annotations
@@ -24,10 +19,11 @@ from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
 from millrace.zk.eligibility import NO_ONE, Eligibility, decode_eligibility, encode_eligibility
-from millrace.zk.operations import Check, Create, Delete, Operation, Reason, Refused, SetData
+from millrace.zk.operations import Create, Delete, Operation, Reason, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.cluster.producer_ids import encode_block, next_block
-from millrace_broker.controller.broker_reports import BrokerReports
+from millrace_broker.controller.broker_reports import BrokerReports, readable_broker
+from millrace_broker.controller.claims import ControllerClaim
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, LiveBroker, Topic
 from millrace_broker.storage import TopicPartition
 
@@ -38,107 +34,6 @@ ATTEMPTS = 10
 UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 States = Mapping[TopicPartition, LeaderAndIsr]
-
-
-CLAIM_ATTEMPTS = 10
-BEFORE_THE_FIRST = 0
-
-
-class ControllerClaim(NamedTuple):
-    """The proof, in ZooKeeper, that a broker is the controller.
-
-    Attributes:
-        epoch: The controller epoch, one more than that of the controller before.
-        epoch_version: The version of the node `/controller_epoch` after the claim wrote this epoch there.
-    """
-
-    epoch: int
-    epoch_version: int
-
-    def check(self) -> Check:
-        """Returns an operation with which a transaction fails once another broker has become the controller."""
-        return Check(paths.CONTROLLER_EPOCH, self.epoch_version)
-
-
-def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: int) -> ControllerClaim | None:
-    """Makes a broker the controller and returns the claim; None where another session holds the role.
-
-    That may be a former session of the same broker: its node does not tell which epoch counts now, so the caller has to
-    wait until the node is gone. A claim of the same session whose response was lost is returned as it was made.
-
-    Raises:
-        ZooKeeperError: ZooKeeper does not answer, and the claim may have been made; or others change the nodes all the
-            time.
-    """
-    registration = codec.encode_controller(broker_id, timestamp_ms)
-    for _ in range(CLAIM_ATTEMPTS):
-        before = _epoch_node(session)
-        epoch = codec.decode_controller_epoch(before.data) + 1
-        answer = session.multi(
-            [
-                Create(paths.CONTROLLER, registration, ephemeral=True),
-                SetData(paths.CONTROLLER_EPOCH, codec.encode_controller_epoch(epoch), before.version),
-            ]
-        )
-        if not isinstance(answer, Refused):
-            return ControllerClaim(epoch, before.version + 1)
-        controller, after = session.nodes([paths.CONTROLLER, paths.CONTROLLER_EPOCH])
-        if controller is not None and not session.holds(controller):
-            return None
-        if controller is not None and after is not None and controller.created_zxid == after.modified_zxid:
-            return ControllerClaim(codec.decode_controller_epoch(after.data), after.version)
-        if controller is not None:  # ours, but the epoch was set by hand since
-            session.multi([Delete(paths.CONTROLLER, controller.version)])
-    raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was changed by others {CLAIM_ATTEMPTS} times in a row")
-
-
-def other_controller(session: ZooKeeperSession) -> tuple[LiveBroker, int] | None:
-    """Returns the broker that is the controller, and the id (zxid) of the transaction that made it so.
-
-    None if there is none, it can't be read, or its session is a former one of the broker. Raises ZooKeeperError.
-    """
-    (controller,) = session.nodes([paths.CONTROLLER])
-    if controller is None:
-        return None
-    broker_id = codec.readable(codec.decode_controller, controller.data, logger, "%s can't be read", paths.CONTROLLER)
-    if broker_id is None:
-        return None
-    (node,) = session.nodes([paths.broker(broker_id)])
-    if node is None or node.session_id != controller.session_id:
-        return None
-    broker = _readable_broker(broker_id, node)
-    return None if broker is None else (broker, controller.created_zxid)
-
-
-def depose_controller(session: ZooKeeperSession, broker: LiveBroker, claimed_zxid: int) -> bool:
-    """Deletes the claim and the registration of a controller whose process has ended, so that another can follow.
-
-    Returns False where the claim that was made in the transaction `claimed_zxid` is gone. Raises ZooKeeperError.
-    """
-    path = paths.broker(broker.id)
-    epoch, controller, node = session.nodes([paths.CONTROLLER_EPOCH, paths.CONTROLLER, path])  # read in this order
-    if epoch is None or controller is None or controller.created_zxid != claimed_zxid:
-        return False
-    is_registered = node is not None and node.created_zxid == broker.epoch
-    answer = session.multi(
-        [
-            Check(paths.CONTROLLER_EPOCH, epoch.version),  # no other broker has claimed the role since
-            Delete(paths.CONTROLLER, controller.version),
-            *([Delete(path)] if is_registered else []),
-        ]
-    )
-    return not isinstance(answer, Refused)
-
-
-def _epoch_node(session: ZooKeeperSession) -> Node:
-    """Returns the node `/controller_epoch`; creates it for the first controller of a cluster."""
-    (node,) = session.nodes([paths.CONTROLLER_EPOCH])
-    if node is None:
-        session.create(paths.CONTROLLER_EPOCH, codec.encode_controller_epoch(BEFORE_THE_FIRST))
-        (node,) = session.nodes([paths.CONTROLLER_EPOCH])
-    if node is None:
-        raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was created and is gone")
-    return node
 
 
 class Notification(NamedTuple):
@@ -177,7 +72,7 @@ class ControllerStore:
         names = self._session.children(paths.BROKER_IDS, watch=True)
         ids = sorted(int(name) for name in names if name.isdecimal())
         nodes = zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True)
-        found = [_readable_broker(broker, node) for broker, node in nodes if node is not None]
+        found = [readable_broker(broker, node) for broker, node in nodes if node is not None]
         return {one.id: one for one in found if one is not None}
 
     def deregister(self, broker: LiveBroker) -> bool:
@@ -422,16 +317,6 @@ def _chunks(states: States, size: int) -> Iterable[States]:
     items = list(states.items())
     for begin in range(0, len(items), size):
         yield dict(items[begin : begin + size])
-
-
-def _readable_broker(broker: int, node: Node) -> LiveBroker | None:
-    """Returns a broker from the node of its registration; None, and logs that, where it can't be read."""
-    found = codec.readable(codec.decode_broker, node.data, logger, "broker %d can't be read and is left out", broker)
-    if found is None:
-        return None
-    return LiveBroker(
-        broker, node.created_zxid, found.endpoints, found.rack, found.registers_again, found.min_insync_replicas
-    )
 
 
 def _readable(name: str, node: Node | None) -> codec.TopicAssignment | None:

@@ -54,6 +54,7 @@ from millrace_broker.cluster.metadata_image import PartitionInfo, TopicIdPartiti
 from millrace_broker.cluster.store import Losses
 from millrace_broker.cluster.zookeeper_store import adopted_states
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
+from millrace_broker.controller.claims import claim_controller
 from millrace_broker.controller.cluster_state import LeaderAndIsr
 from millrace_broker.controller.control_requests import (
     BrokerResponse,
@@ -61,7 +62,7 @@ from millrace_broker.controller.control_requests import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from millrace_broker.controller.controller_store import ControllerStore, claim_controller
+from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.controller.elections import IsrProposal
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition

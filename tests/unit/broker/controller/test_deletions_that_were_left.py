@@ -13,8 +13,9 @@ from millrace.zk import codec, paths
 from millrace.zk.operations import Delete
 from millrace_broker.controller import controller_store
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
+from millrace_broker.controller.claims import claim_controller
 from millrace_broker.controller.control_requests import BrokerResponse, StopReplicaRequest
-from millrace_broker.controller.controller_store import ControllerStore, claim_controller
+from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper

@@ -6,8 +6,9 @@ import pytest
 
 from millrace.uuids import NO_TOPIC_ID
 from millrace.zk import codec, paths
+from millrace_broker.controller.claims import claim_controller
 from millrace_broker.controller.cluster_state import Assignment
-from millrace_broker.controller.controller_store import ControllerStore, claim_controller
+from millrace_broker.controller.controller_store import ControllerStore
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper
 
 OLD = {"version": 1, "partitions": {"0": [1, 2], "1": [2, 1]}}  # as tools before Apache Kafka 2.4 write it

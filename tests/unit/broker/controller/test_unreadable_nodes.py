@@ -6,8 +6,9 @@ from millrace.addresses import plaintext_endpoint
 from millrace.uuids import NO_TOPIC_ID
 from millrace.zk import codec, paths
 from millrace_broker.controller.active_controller import ActiveController, ControllerConfig
+from millrace_broker.controller.claims import claim_controller
 from millrace_broker.controller.controller import WATCHED
-from millrace_broker.controller.controller_store import ControllerStore, claim_controller
+from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.metrics import ElectionCounts
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelSession, ModelZooKeeper

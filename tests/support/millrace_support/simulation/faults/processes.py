@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from millrace.errors import MillraceError
-from millrace_broker.controller.controller_store import depose_controller, other_controller
+from millrace_broker.controller.claims import depose_controller, other_controller
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.faults.breaker import Breaker, Faults
 from millrace_support.simulation.simulated_broker import SimulatedBroker
