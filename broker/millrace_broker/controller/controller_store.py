@@ -18,7 +18,14 @@ from uuid import uuid4
 from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.uuids import NO_TOPIC_ID, encode_id
 from millrace.zk import codec, paths
-from millrace.zk.eligibility import NO_ONE, Eligibility, decode_eligibility, encode_eligibility
+from millrace.zk.eligibility import (
+    NO_ONE,
+    Eligibility,
+    decode_eligibility,
+    decode_seen_epochs,
+    encode_eligibility,
+    encode_seen_epochs,
+)
 from millrace.zk.operations import Create, Delete, Operation, Reason, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.cluster.producer_ids import encode_block, next_block
@@ -74,6 +81,18 @@ class ControllerStore:
         nodes = zip(ids, self._session.nodes([paths.broker(one) for one in ids], watch=True), strict=True)
         found = [readable_broker(broker, node) for broker, node in nodes if node is not None]
         return {one.id: one for one in found if one is not None}
+
+    def seen_broker_epochs(self) -> dict[int, int] | None:
+        """Returns up to which registration the losses of each broker were taken into account; None: nobody says so."""
+        path = paths.SEEN_BROKER_EPOCHS
+        (node,) = self._session.nodes([path])
+        return None if node is None else codec.readable(decode_seen_epochs, node.data, logger, "%s can't be read", path)
+
+    def write_seen_broker_epochs(self, epochs: Mapping[int, int]) -> None:
+        """Writes up to which registration the losses of each broker were taken into account."""
+        path, data = paths.SEEN_BROKER_EPOCHS, encode_seen_epochs(epochs)
+        if self._write([SetData(path, data)]) is not None:
+            self._write([Create(path, data)])
 
     def deregister(self, broker: LiveBroker) -> bool:
         """Deletes the registration of a broker whose process has ended; returns False where it is gone already."""

@@ -24,7 +24,7 @@ was changed in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, L
 from millrace_broker.replication.in_sync_replicas import effective_min_isr
 
 NOBODY: frozenset[int] = frozenset()
+NEVER = -1
 
 
 class MinIsr(NamedTuple):
@@ -74,25 +75,32 @@ class Loss(NamedTuple):
 class BrokerLosses(NamedTuple):
     """The live brokers, and what each of them has lost last, by its id: a disk, or power.
 
-    The controller learns only now of the present registrations of those that `come`: in these, none of them was taken
-    into an ISR yet.
+    `seen` has the last loss or registration of each broker that a controller has taken into account (broker epoch).
     """
 
     brokers: Mapping[int, LiveBroker]
     new_disks: Mapping[int, Loss]
     power_losses: Mapping[int, Loss]
-    come: Collection[int] = ()
+    seen: Mapping[int, int] = {}
 
     def concern(self, broker: int) -> bool:
         """Returns whether a replica on this broker may have lost records at some time."""
         return broker in self.new_disks or broker in self.power_losses or self._is_silent(broker)
+
+    def seen_now(self) -> dict[int, int]:
+        """Returns `seen` as it is after an election that has followed on all of these losses."""
+        seen = dict(self.seen)
+        for one, broker in self.brokers.items():
+            lost = (losses[one].broker_epoch for losses in (self.new_disks, self.power_losses) if one in losses)
+            seen[one] = max([broker.epoch, *lost])
+        return seen
 
     def since(self, key: Partition, assignment: Assignment, state: LeaderAndIsr, zxid: int) -> LostReplicas:
         """Returns which replicas of a partition have lost records since the transaction `zxid` wrote its state.
 
         A loss in the present registration of a broker may have been overlooked when others wrote the state. One that
         is in sync was taken into the ISR for what it had after the loss (KIP-903), but an eligible one was not; and
-        nor was one that comes only now, though the state may be newer than its registration.
+        nor was one in a registration that no controller has seen, though the state may be newer.
         """
         emptied = frozenset(
             one
@@ -110,7 +118,8 @@ class BrokerLosses(NamedTuple):
 
     def _counts(self, broker: int, loss: Loss, zxid: int) -> bool:
         """Returns whether a replica has lost something since it was in the ISR of the state of this transaction."""
-        return loss.broker_epoch > zxid or (broker in self.come and loss.broker_epoch >= self.brokers[broker].epoch)
+        seen = self.seen.get(broker, NEVER)
+        return loss.broker_epoch > zxid or (seen < self.brokers[broker].epoch and seen < loss.broker_epoch)
 
     def _is_silent(self, broker: int) -> bool:
         """Returns whether a broker is live and does not tell what it has lost: Apache Kafka's, or a former release."""

@@ -3,7 +3,9 @@
 A replica counts for what it had when the state with its ISR was written. It counts no more if its broker has reported
 the loss of a disk or of power since then. The registration that follows on a loss is a transaction of ZooKeeper, and is
 compared with the one that wrote the state; but a controller that has not heard of the registration yet may have written
-the state since. So when it hears of it, what was lost in it counts in any case, and before anything else is written.
+the state since. So controllers note in ZooKeeper up to which registration (broker epoch) they have elected without what
+a broker has lost. A loss that none has seen counts in any case, and before anything else is written. One that ends
+before it has noted a loss leaves that to the next one, which elects once more; nothing is lost by that.
 """
 
 from __future__ import annotations
@@ -18,8 +20,6 @@ from millrace_broker.controller.eligibility import NOTHING_LOST, BrokerLosses
 from millrace_broker.controller.partition_leaders import PartitionLeaders
 from millrace_broker.storage import TopicPartition
 
-NO_BROKERS: Mapping[int, LiveBroker] = {}
-
 
 class Restarts:
     """Elects leaders after restarts, in `cluster` and in ZooKeeper."""
@@ -28,10 +28,19 @@ class Restarts:
         self._cluster = cluster
         self._store = store
         self._leaders = leaders
+        self._seen: dict[int, int] = {}
 
     def elect_at_start(self, written: Mapping[TopicPartition, WrittenState]) -> None:
-        """Elects leaders for a controller that begins, and that has seen no broker go before."""
-        self._elect(written, self._cluster.brokers.keys(), self._losses(NO_BROKERS))
+        """Elects leaders for a controller that begins, and that has seen no broker go before.
+
+        Where no controller has noted what it has seen, only losses that are newer than a state count.
+        """
+        brokers = self._cluster.brokers
+        seen = self._store.seen_broker_epochs()
+        self._seen = {one: broker.epoch for one, broker in brokers.items()} if seen is None else seen
+        losses = self._losses(brokers)
+        self._elect(written, brokers.keys(), losses)
+        self._note_seen(losses, is_noted=seen is not None)
 
     def elect_without_lost(self, come: Mapping[int, LiveBroker]) -> None:
         """Lets no replica count for what it had before, where its broker (of `come`) has lost a disk or its power."""
@@ -42,17 +51,25 @@ class Restarts:
         keys = [key for key, state in leaders.items() if not lossy.isdisjoint(self._concerned(key, state))]
         if keys:
             self._elect(self._store.written_states(self._cluster.replica_counts(keys)), (), losses)
+        self._note_seen(losses)
+
+    def _note_seen(self, losses: BrokerLosses, *, is_noted: bool = True) -> None:
+        """Notes up to which registrations an election has followed on what brokers have lost."""
+        seen = losses.seen_now()
+        if seen != self._seen or not is_noted:
+            self._store.write_seen_broker_epochs(seen)
+            self._seen = seen
 
     def _elect(
-        self, written: Mapping[TopicPartition, WrittenState], unseen: Collection[int], losses: BrokerLosses
+        self, written: Mapping[TopicPartition, WrittenState], back: Collection[int], losses: BrokerLosses
     ) -> None:
         """Elects leaders where in-sync replicas may have lost records since the states were written.
 
-        They may if their broker has reported a loss since then, or is one of `unseen`, which have registered again
-        without a controller that saw them go.
+        They may if their broker has reported a loss since then, or is one of those that are `back`: they may have
+        registered again without a controller that saw them go.
         """
         cluster = self._cluster
-        epochs = {one: cluster.brokers[one].epoch for one in unseen}
+        epochs = {one: cluster.brokers[one].epoch for one in back}
         restarted = {key: _in_sync_before(one, epochs) for key, one in written.items()}
         lost = {
             key: losses.since(key, assignment, state, zxid)
@@ -68,7 +85,8 @@ class Restarts:
 
     def _losses(self, come: Mapping[int, LiveBroker]) -> BrokerLosses:
         brokers, reports = {**self._cluster.brokers, **come}, self._store.reports
-        return BrokerLosses(brokers, reports.new_disks(brokers.values()), reports.power_losses(brokers.values()), come)
+        new_disks, power_losses = reports.new_disks(brokers.values()), reports.power_losses(brokers.values())
+        return BrokerLosses(brokers, new_disks, power_losses, self._seen)
 
     def _concerned(self, key: TopicPartition, state: LeaderAndIsr) -> Collection[int]:
         """Returns the replicas whose losses decide who leads: without a leader all, else those that may be elected."""

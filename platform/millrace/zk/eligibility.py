@@ -5,10 +5,13 @@
     /brokers/new_disks/[id]      {"version":1,"broker_epoch":31,"kept":{"t":[0,2]}}
     /brokers/power_losses/[id]   {"version":1,"broker_epoch":31}
     /brokers/damage/[id]         {"version":1,"partitions":{"t":[0,2]}}
+    /brokers/seen_broker_epochs  {"version":1,"brokers":{"1":31,"3":29}}
 
 A broker writes that it has lost something before it registers, without `broker_epoch`, and once more when it has
 registered. `kept` names the partitions whose folders are still there; without it, it has lost all. Releases before
 these forms write `coming` before they have registered, and `here` afterwards.
+
+The controller writes the last one: what these brokers have lost until these registrations, an election has followed on.
 
 A list of partitions that would take more than `MAX_LIST_BYTES` is left out: of what is kept, none is named then, and
 all are damaged.
@@ -106,6 +109,23 @@ def decode_damage(data: bytes) -> frozenset[Partition] | None:
         data,
         "list of damaged partitions",
         lambda fields: None if fields["partitions"] is None else frozenset(_partitions(fields["partitions"])),
+    )
+
+
+def encode_seen_epochs(epochs: Mapping[int, int]) -> bytes:
+    """Returns the data of the node by which the controller says what losses it has taken into account."""
+    return dump({"version": 1, "brokers": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
+
+
+def decode_seen_epochs(data: bytes) -> dict[int, int]:
+    """Returns the last registration (broker epoch) of each broker that the controller has taken into account.
+
+    Raises ZooKeeperError for other data.
+    """
+    return decoded(
+        data,
+        "list of seen broker epochs",
+        lambda fields: {int(broker): whole(epoch) for broker, epoch in fields["brokers"].items()},
     )
 
 

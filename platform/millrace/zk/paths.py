@@ -6,6 +6,7 @@
 /brokers/new_disks/[id]                       a broker that has begun with a new data directory; not Kafka's
 /brokers/power_losses/[id]                    a broker whose machine lost power, or may have; not Kafka's
 /brokers/damage/[id]                          the damaged logs of a broker; not Kafka's
+/brokers/seen_broker_epochs                   up to which registration the controller knows of losses; not Kafka's
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /brokers/topics/[topic]/partitions/[n]/eligible  who may lead besides, and who must not; not Kafka's
@@ -56,6 +57,7 @@ BROKER_SEQUENCE = "/brokers/seqid"
 NEW_DISKS = "/brokers/new_disks"
 POWER_LOSSES = "/brokers/power_losses"
 DAMAGE = "/brokers/damage"
+SEEN_BROKER_EPOCHS = "/brokers/seen_broker_epochs"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"

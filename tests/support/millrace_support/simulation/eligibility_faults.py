@@ -12,6 +12,7 @@ from millrace.zk.eligibility import LossReport, encode_loss
 from millrace_broker.cluster.store import Losses
 from millrace_broker.controller import elections, eligibility, partition_leaders
 from millrace_broker.controller.broker_reports import BrokerReports
+from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.controller.eligibility import BrokerLosses, awaited
 from millrace_broker.replication import in_sync_replicas
 from millrace_broker.startup import last_stop
@@ -66,6 +67,12 @@ def reads_no_reports_of_empty_disks(patch: pytest.MonkeyPatch) -> None:
 def reads_no_reports_of_losses_of_power(patch: pytest.MonkeyPatch) -> None:
     """Takes a broker that is back for one that has what it had, unless its disk is empty."""
     patch.setattr(BrokerReports, "power_losses", lambda *_: {})
+
+
+@FAULTS.add
+def takes_all_losses_before_it_began_for_seen(patch: pytest.MonkeyPatch) -> None:
+    """Believes a state that the controller before it wrote, which had not heard of a loss."""
+    patch.setattr(ControllerStore, "seen_broker_epochs", lambda *_: None)
 
 
 @FAULTS.add

@@ -295,6 +295,11 @@ class Stage(transcripts.Stage):
         assignment = codec.TopicAssignment(topic_id=topic_id, replicas=tuple(map(ids, replicas)))
         self.zookeeper.put(paths.topic(name), codec.encode_topic(assignment))
 
+    def on_unheard(self, broker):
+        """A broker registers again, and the controller does not hear of it yet."""
+        self.zookeeper.delete(paths.broker(int(broker)))
+        self.register(int(broker))
+
     def on_topic(self, name, *replicas):
         self.write_topic(name, replicas)
         self.active.read_topics()

@@ -144,6 +144,7 @@ def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, le
         {2: LiveBroker(2, epoch, (), min_insync_replicas=1 if tells else None)},
         {} if disk is None else {2: Loss(disk, frozenset({KEY}) if kept else frozenset())},
         {} if power is None else {2: Loss(power)},
+        {2: epoch},
     )
     isr, eligible = ((1, 2), ()) if place == "in sync" else ((1,), (2,) if place == "eligible" else ())
     state = LeaderAndIsr(leader, 4, isr, eligibility=Eligibility(eligible))
@@ -156,17 +157,26 @@ def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, le
     assert not losses.concern(1)
 
 
-@pytest.mark.parametrize(("epoch", "counts"), [(10, True), (30, True), (40, False)])
+@pytest.mark.parametrize("epoch", [10, 30, 40])
+@pytest.mark.parametrize("seen", [None, 10, 20, 30, 40])
 @pytest.mark.parametrize("leader", [1, NO_LEADER])
-def test_what_was_lost_counts_for_a_newer_state_where_the_controller_hears_of_the_registration_now(
-    leader, epoch, counts
-):
+def test_what_was_lost_counts_for_a_newer_state_until_a_controller_has_seen_it(leader, seen, epoch):
     """The state was written in transaction 35, after the loss that counts from transaction 30."""
-    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {2: Loss(30)}, {2: Loss(30)})
-    state = LeaderAndIsr(leader, 4, (1, 2))
-    assert losses.since(KEY, ASSIGNMENT, state, 35) == NOTHING_LOST
-    lost = losses._replace(come={2}).since(KEY, ASSIGNMENT, state, 35)
+    known = {} if seen is None else {2: seen}
+    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {2: Loss(30)}, {2: Loss(30)}, known)
+    counts = seen is None or (seen < 30 and seen < epoch)
+    lost = losses.since(KEY, ASSIGNMENT, LeaderAndIsr(leader, 4, (1, 2)), 35)
     assert lost == (LostReplicas(frozenset({2}), frozenset({2})) if counts else NOTHING_LOST)
+
+
+@pytest.mark.parametrize("loss", ["new_disks", "power_losses"])
+@pytest.mark.parametrize(("epoch", "lost_at"), [(10, 10), (40, 30), (10, 30)])
+def test_a_controller_has_seen_each_live_broker_up_to_its_registration_or_loss(loss, epoch, lost_at):
+    """A loss in a later transaction than the registration is one of a former release, or of a process to come."""
+    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {}, {}, {1: 7, 2: 3})._replace(**{loss: {2: Loss(lost_at)}})
+    assert losses.seen_now() == {1: 7, 2: max(epoch, lost_at)}
+    seen = losses._replace(seen=losses.seen_now())
+    assert seen.since(KEY, ASSIGNMENT, LeaderAndIsr(1, 4, (1, 2)), 50) == NOTHING_LOST
 
 
 def test_a_leader_that_lost_its_disk_leads_no_more():

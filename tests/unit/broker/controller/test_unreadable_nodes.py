@@ -104,6 +104,7 @@ def test_a_partition_whose_state_cant_be_read_has_no_leader_and_the_others_have(
         (f"{paths.ISR_CHANGES}/isr_change_1", ""),
         (f"{paths.LOG_DIR_EVENTS}/log_dir_event_1", ""),
         (paths.REASSIGNMENT, ""),
+        (paths.SEEN_BROKER_EPOCHS, ""),
         (paths.PREFERRED_ELECTION, ""),
         (f"{paths.DELETE_TOPICS}/unknown", ""),
     ],

@@ -13,9 +13,11 @@ from millrace.zk.eligibility import (
     decode_damage,
     decode_eligibility,
     decode_loss,
+    decode_seen_epochs,
     encode_damage,
     encode_eligibility,
     encode_loss,
+    encode_seen_epochs,
 )
 
 ZXID = 77
@@ -49,6 +51,12 @@ def test_former_releases_write_two_words():
     assert decode_loss(b"here", ZXID) == LossReport(ZXID)
 
 
+def test_seen_broker_epochs_are_read_as_they_were_written():
+    data = encode_seen_epochs({3: 29, 1: 31})
+    assert json.loads(data) == {"version": 1, "brokers": {"1": 31, "3": 29}}
+    assert decode_seen_epochs(data) == {1: 31, 3: 29}
+
+
 def test_lists_that_are_too_long_are_left_out():
     data = encode_loss(LossReport(31, MANY))
     assert len(data) < MAX_LIST_BYTES
@@ -60,7 +68,8 @@ def test_lists_that_are_too_long_are_left_out():
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b'{"version":1}', b'{"partitions":{"t":["x"]}}', b"x"])
 @pytest.mark.parametrize(
-    "decode", [decode_damage, lambda data: decode_loss(data, 1), lambda data: decode_eligibility(data, 1)]
+    "decode",
+    [decode_damage, decode_seen_epochs, lambda data: decode_loss(data, 1), lambda data: decode_eligibility(data, 1)],
 )
 def test_other_data_is_an_error(decode, data):
     with pytest.raises(ZooKeeperError):
