@@ -6,12 +6,15 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from millrace.errors import ZooKeeperError
+from millrace.errors import NotControllerError, ZooKeeperError
 from millrace.zk import paths
 from millrace.zk.codec import encode_controller
+from millrace.zk.eligibility import SeenEpochs, decode_seen_epochs
 from millrace.zk.operations import Create, Delete, Reason, Refused, SetData, Written
 from millrace_benchmarks.zookeeper_server import EmbeddedZooKeeper
 from millrace_broker.controller.claims import ControllerClaim, claim_controller
+from millrace_broker.controller.controller_store import ControllerStore
+from millrace_broker.controller.eligibility import SeenLosses
 from millrace_support.zookeeper_sessions import started
 
 WAIT_S = 120
@@ -90,6 +93,43 @@ def test_a_former_controllers_write_is_refused(session, other):
     stale = other.multi([current.check(), SetData("/written", b"3", 0)])
     assert stale == Refused(1, "/written", Reason.BAD_VERSION), "the node was changed, and the controller is current"
     assert other.multi([current.check(), SetData("/written", b"3", 1)]) == (None, Written("/written", 2))
+
+
+def seen_by(session):
+    (node,) = session.nodes([paths.SEEN_BROKER_EPOCHS])
+    return decode_seen_epochs(node.data), node.created_zxid
+
+
+def test_a_claim_takes_over_what_losses_the_controller_before_has_seen(session, other):
+    claim_controller(session, 1, NOW_MS)
+    assert seen_by(session)[0] == SeenEpochs(1)
+    store = ControllerStore(session, ControllerClaim(1, 1))
+    store.write_seen_losses({1: 31})
+    kept, created_zxid = seen_by(session)
+    assert kept == SeenEpochs(1, {1: 31})
+    assert store.seen_losses() == SeenLosses(created_zxid, {1: 31})
+    for epoch in (2, 3):  # the first of these ends before it has seen anything
+        other.multi([Delete(paths.CONTROLLER)])
+        claim_controller(other, 2, NOW_MS)
+        assert seen_by(session) == (SeenEpochs(epoch, {1: 31}), created_zxid)
+    with pytest.raises(NotControllerError):
+        store.write_seen_losses({1: 32})
+
+
+@pytest.mark.parametrize("between", ["another controller", "nonsense"])
+def test_a_claim_begins_anew_where_a_controller_that_keeps_nothing_was_before(session, between):
+    claim_controller(session, 1, NOW_MS)
+    ControllerStore(session, ControllerClaim(1, 1)).write_seen_losses({1: 31})
+    _, created_zxid = seen_by(session)
+    session.multi([Delete(paths.CONTROLLER)])
+    if between == "nonsense":
+        session.put(paths.SEEN_BROKER_EPOCHS, b"{}")
+    else:
+        session.put(paths.CONTROLLER_EPOCH, b"2")  # as of Apache Kafka, or of a former release
+    claim = claim_controller(session, 1, NOW_MS)
+    (controller,) = session.nodes([paths.CONTROLLER])
+    assert seen_by(session) == (SeenEpochs(claim.epoch), controller.created_zxid)
+    assert controller.created_zxid > created_zxid
 
 
 def test_a_claim_whose_answer_was_lost_is_found_again(session, monkeypatch):

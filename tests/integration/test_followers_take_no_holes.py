@@ -1,8 +1,9 @@
-"""Damage in a leader's closed segments, on three real brokers: nobody is sent it, and nobody takes a hole from it.
+"""Damage in a leader's segments, on three real brokers: nobody is sent it, and nobody takes a hole from it.
 
-One follower is wiped; each topic has another damage in its leader's log. The follower stays out of sync with what lies
-before the damage, and librdkafka, kafka-python and aiokafka wait there. Once the bytes are right again, all have
-everything. What a leader has appended itself it doesn't check again: the follower does, and tells it.
+One follower is wiped; each topic has another damage, in the logs of both other brokers, so that the leader can't heal
+from the one in sync. The follower stays out of sync with what lies before the damage, and librdkafka, kafka-python and
+aiokafka wait there. Once the bytes are right again, all have everything. What a leader has appended itself it doesn't
+check again: the follower does, and tells it.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from millrace.records.record import NewRecord
 from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.waiting import awaited
 
+WITH_LOGS = (1, 2)
 WIPED = 3
 BATCHES, RECORDS = 60, 20
 END = BATCHES * RECORDS
@@ -123,17 +125,23 @@ def filled(brokers, topics=DAMAGE):
 
 
 def damaged(brokers, topic):
-    """Damages the leader's log of a topic; returns the leader, the file, its bytes before, and the offsets."""
+    """Damages both logs of a topic; returns the leader, the files with their bytes before, and the offsets."""
     segment, place, at = (DAMAGE | IN_ACTIVE)[topic]
-    leader = brokers.until(lambda one: one.leader in {1, 2}, topic).leader
-    path = sorted((brokers.brokers[leader].data_dir / f"{topic}-0").glob("*.log"))[segment]
-    content = path.read_bytes()
-    position, header = list(walk(content))[place]
-    data = bytearray(content)
-    data[(position if at >= 0 else position + header.size_bytes) + at] ^= 1
+    leader = brokers.until(lambda one: one.leader in WITH_LOGS, topic).leader
+    files = [sorted((brokers.brokers[one].data_dir / f"{topic}-0").glob("*.log"))[segment] for one in WITH_LOGS]
+    contents = {path: path.read_bytes() for path in files}
+    for path, content in contents.items():
+        position, header = list(walk(content))[place]
+        data = bytearray(content)
+        data[(position if at >= 0 else position + header.size_bytes) + at] ^= 1
+        write(path, data)
+    return leader, contents, header.base_offset, header.next_offset
+
+
+def write(path, content):
+    """Writes other bytes into a file that a broker has open."""
     with path.open("r+b") as file:
-        file.write(data)
-    return leader, path, content, header.base_offset, header.next_offset
+        file.write(content)
 
 
 def test_nobody_takes_a_hole_and_all_have_everything_once_the_bytes_are_right(brokers):
@@ -149,7 +157,7 @@ def test_nobody_takes_a_hole_and_all_have_everything_once_the_bytes_are_right(br
     for one, topic in zip(readers, [topic for topic in DAMAGE for _ in range(3)], strict=True):
         by_topic[topic].append(one)
     try:
-        for topic, (leader, _, _, start, end) in found.items():
+        for topic, (leader, _, start, end) in found.items():
             named = f"offsets {start} to {end - 1} are damaged"
             awaited(lambda named=named, leader=leader: named in brokers.brokers[leader].read_log() or None, named)
             prefix = awaited(lambda topic=topic, start=start: copied(brokers, topic, start), f"{topic}: a prefix")
@@ -160,9 +168,9 @@ def test_nobody_takes_a_hole_and_all_have_everything_once_the_bytes_are_right(br
                     lambda one=one, start=start: len(one.offsets) >= start or one.errors or None, f"{one} of {topic}"
                 )
                 assert (one.offsets, one.errors) == (list(range(start)), [])
-        for _, path, content, _, _ in found.values():
-            with path.open("r+b") as file:
-                file.write(content)
+        for _, contents, _, _ in found.values():
+            for path, content in contents.items():
+                write(path, content)
         for topic in DAMAGE:
             brokers.until(lambda one: len(one.isr) == 3, topic)
             assert brokers.equal_logs(topic) == whole[topic]
@@ -182,13 +190,13 @@ def test_a_follower_tells_its_leader_of_damage_that_the_leader_has_not_met(broke
     for topic in IN_ACTIVE:
         shutil.rmtree(brokers.brokers[WIPED].data_dir / f"{topic}-0")
     brokers.brokers[WIPED].start()
-    for topic, (leader, path, content, start, end) in found.items():
+    for topic, (leader, contents, start, end) in found.items():
         named = f"offsets {start} to {end - 1} are damaged"
         awaited(lambda named=named, leader=leader: named in brokers.brokers[leader].read_log() or None, named)
         assert whole[topic].startswith(awaited(lambda topic=topic, start=start: copied(brokers, topic, start), topic))
         assert WIPED not in brokers.partition(topic).isr
-        with path.open("r+b") as file:
-            file.write(content)
+        for path, content in contents.items():
+            write(path, content)
         brokers.until(lambda one: len(one.isr) == 3, topic)
         assert brokers.equal_logs(topic) == whole[topic]
 

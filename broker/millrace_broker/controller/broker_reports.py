@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import ZooKeeperError
 from millrace.zk import codec, paths
-from millrace.zk.eligibility import decode_damage, decode_loss
+from millrace.zk.eligibility import HERE, decode_damage, decode_loss
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.controller.cluster_state import LiveBroker
 from millrace_broker.controller.eligibility import Loss, MinIsr
@@ -120,7 +120,8 @@ def _loss(broker: LiveBroker, path: str, node: Node) -> Loss:
     if report is None:
         return Loss(broker.epoch)
     newest = max(broker.epoch, node.modified_zxid)
-    return Loss(newest if report.broker_epoch is None else report.broker_epoch, report.kept)
+    epoch = newest if report.broker_epoch is None else report.broker_epoch
+    return Loss(epoch, report.kept, is_registration=node.data != HERE)
 
 
 def _damage(broker: int, node: Node) -> frozenset[TopicPartition] | None:

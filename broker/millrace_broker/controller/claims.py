@@ -4,6 +4,9 @@ The role is claimed in the way of Apache Kafka: `/controller` is ephemeral and n
 counts the claims. One transaction creates the first and raises the second, provided that nothing has set it since it
 was read. So no two claims have the same epoch. Another claim sets `/controller_epoch`, and from then on ZooKeeper
 refuses the writes of the former controller, which may not know yet that it is one.
+
+The same transaction writes the epoch into `/brokers/seen_broker_epochs`, which tells what losses controllers have seen
+(`zk/eligibility.py`). So each controller knows whether the one before has kept that node.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from typing import NamedTuple
 
 from millrace.errors import ZooKeeperError
 from millrace.zk import codec, paths
-from millrace.zk.operations import Check, Create, Delete, Refused, SetData
+from millrace.zk.eligibility import SeenEpochs, decode_seen_epochs, encode_seen_epochs
+from millrace.zk.operations import Check, Create, Delete, Operation, Refused, SetData
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace_broker.controller.broker_reports import readable_broker
 from millrace_broker.controller.cluster_state import LiveBroker
@@ -52,12 +56,13 @@ def claim_controller(session: ZooKeeperSession, broker_id: int, timestamp_ms: in
     """
     registration = codec.encode_controller(broker_id, timestamp_ms)
     for _ in range(CLAIM_ATTEMPTS):
-        before = _epoch_node(session)
+        before, seen = _nodes_before(session)
         epoch = codec.decode_controller_epoch(before.data) + 1
         answer = session.multi(
             [
                 Create(paths.CONTROLLER, registration, ephemeral=True),
                 SetData(paths.CONTROLLER_EPOCH, codec.encode_controller_epoch(epoch), before.version),
+                *_seen_by(epoch, seen),
             ]
         )
         if not isinstance(answer, Refused):
@@ -110,12 +115,30 @@ def depose_controller(session: ZooKeeperSession, broker: LiveBroker, claimed_zxi
     return not isinstance(answer, Refused)
 
 
-def _epoch_node(session: ZooKeeperSession) -> Node:
-    """Returns the node `/controller_epoch`; creates it for the first controller of a cluster."""
-    (node,) = session.nodes([paths.CONTROLLER_EPOCH])
-    if node is None:
+def _nodes_before(session: ZooKeeperSession) -> tuple[Node, Node | None]:
+    """Returns the nodes `/controller_epoch`, which is created if need be, and `/brokers/seen_broker_epochs`."""
+    wanted = [paths.CONTROLLER_EPOCH, paths.SEEN_BROKER_EPOCHS]
+    epoch, seen = session.nodes(wanted)
+    if seen is None:
+        session.ensure(paths.parent(paths.SEEN_BROKER_EPOCHS))
+    if epoch is None:
         session.create(paths.CONTROLLER_EPOCH, codec.encode_controller_epoch(BEFORE_THE_FIRST))
-        (node,) = session.nodes([paths.CONTROLLER_EPOCH])
-    if node is None:
+        epoch, seen = session.nodes(wanted)
+    if epoch is None:
         raise ZooKeeperError(f"{paths.CONTROLLER_EPOCH} was created and is gone")
-    return node
+    return epoch, seen
+
+
+def _seen_by(epoch: int, before: Node | None) -> list[Operation]:
+    """Returns the operations by which a claim takes over what losses the controller before has seen.
+
+    If that one was of Apache Kafka or of a former release, it has kept nothing, and all losses until the claim count as
+    seen by it: the node is created again.
+    """
+    path = paths.SEEN_BROKER_EPOCHS
+    if before is None:
+        return [Create(path, encode_seen_epochs(SeenEpochs(epoch)))]
+    seen = codec.readable(decode_seen_epochs, before.data, logger, "%s can't be read, and begins anew", path)
+    if seen is not None and seen.controller_epoch == epoch - 1:
+        return [SetData(path, encode_seen_epochs(seen._replace(controller_epoch=epoch)), before.version)]
+    return [Delete(path, before.version), Create(path, encode_seen_epochs(SeenEpochs(epoch)))]

@@ -21,6 +21,7 @@ from millrace.zk import codec, paths
 from millrace.zk.eligibility import (
     NO_ONE,
     Eligibility,
+    SeenEpochs,
     decode_eligibility,
     decode_seen_epochs,
     encode_eligibility,
@@ -32,6 +33,7 @@ from millrace_broker.cluster.producer_ids import encode_block, next_block
 from millrace_broker.controller.broker_reports import BrokerReports, readable_broker
 from millrace_broker.controller.claims import ControllerClaim
 from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, LiveBroker, Topic
+from millrace_broker.controller.eligibility import SeenLosses
 from millrace_broker.storage import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -82,17 +84,18 @@ class ControllerStore:
         found = [readable_broker(broker, node) for broker, node in nodes if node is not None]
         return {one.id: one for one in found if one is not None}
 
-    def seen_broker_epochs(self) -> dict[int, int] | None:
-        """Returns up to which registration the losses of each broker were taken into account; None: nobody says so."""
+    def seen_losses(self) -> SeenLosses:
+        """Returns up to which registrations controllers have taken into account what brokers have lost."""
         path = paths.SEEN_BROKER_EPOCHS
         (node,) = self._session.nodes([path])
-        return None if node is None else codec.readable(decode_seen_epochs, node.data, logger, "%s can't be read", path)
+        if node is None:
+            raise ZooKeeperError(f"{path} is gone, though the claim has written it")
+        return SeenLosses(node.created_zxid, decode_seen_epochs(node.data).brokers)
 
-    def write_seen_broker_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Writes up to which registration the losses of each broker were taken into account."""
-        path, data = paths.SEEN_BROKER_EPOCHS, encode_seen_epochs(epochs)
-        if self._write([SetData(path, data)]) is not None:
-            self._write([Create(path, data)])
+    def write_seen_losses(self, epochs: Mapping[int, int]) -> None:
+        """Writes up to which registrations that was done; the next claim makes a node that others have deleted."""
+        data = encode_seen_epochs(SeenEpochs(self.claim.epoch, epochs))
+        self._write([SetData(paths.SEEN_BROKER_EPOCHS, data)])
 
     def deregister(self, broker: LiveBroker) -> bool:
         """Deletes the registration of a broker whose process has ended; returns False where it is gone already."""

@@ -35,7 +35,6 @@ from millrace_broker.controller.cluster_state import Assignment, LeaderAndIsr, L
 from millrace_broker.replication.in_sync_replicas import effective_min_isr
 
 NOBODY: frozenset[int] = frozenset()
-NEVER = -1
 
 
 class MinIsr(NamedTuple):
@@ -65,35 +64,53 @@ NOTHING_LOST = LostReplicas()
 class Loss(NamedTuple):
     """A broker's loss: the registration (broker epoch) that followed on it, and the partitions that were kept.
 
-    While the broker has not registered yet, it is the transaction that wrote the report.
+    While the broker has not registered yet, it is the transaction that wrote the report. So it is in the report of a
+    former release, too, which does not name the registration.
     """
 
     broker_epoch: int
     kept: frozenset[Partition] = frozenset()
+    is_registration: bool = True
+
+
+class SeenLosses(NamedTuple):
+    """Up to which transactions controllers have taken into account what brokers have lost.
+
+    Attributes:
+        since: Until then they have not kept it, and elected by their own rules.
+        epochs: The last registration, or loss, of each broker that one has seen since then.
+    """
+
+    since: int
+    epochs: Mapping[int, int] = {}
+
+    def until(self, broker: int) -> int:
+        """Returns the transaction up to which all that this broker has lost was taken into account."""
+        return max(self.since, self.epochs.get(broker, self.since))
+
+
+NOTHING_SEEN = SeenLosses(0)
 
 
 class BrokerLosses(NamedTuple):
-    """The live brokers, and what each of them has lost last, by its id: a disk, or power.
-
-    `seen` has the last loss or registration of each broker that a controller has taken into account (broker epoch).
-    """
+    """The live brokers; what each of them has lost last, by its id: a disk, or power; what controllers have seen."""
 
     brokers: Mapping[int, LiveBroker]
     new_disks: Mapping[int, Loss]
     power_losses: Mapping[int, Loss]
-    seen: Mapping[int, int] = {}
+    seen: SeenLosses = NOTHING_SEEN
 
     def concern(self, broker: int) -> bool:
         """Returns whether a replica on this broker may have lost records at some time."""
         return broker in self.new_disks or broker in self.power_losses or self._is_silent(broker)
 
     def seen_now(self) -> dict[int, int]:
-        """Returns `seen` as it is after an election that has followed on all of these losses."""
-        seen = dict(self.seen)
+        """Returns the `epochs` of `seen` after an election that has followed on all of these losses."""
+        epochs = dict(self.seen.epochs)
         for one, broker in self.brokers.items():
             lost = (losses[one].broker_epoch for losses in (self.new_disks, self.power_losses) if one in losses)
-            seen[one] = max([broker.epoch, *lost])
-        return seen
+            epochs[one] = max([broker.epoch, *lost])
+        return epochs
 
     def since(self, key: Partition, assignment: Assignment, state: LeaderAndIsr, zxid: int) -> LostReplicas:
         """Returns which replicas of a partition have lost records since the transaction `zxid` wrote its state.
@@ -118,8 +135,11 @@ class BrokerLosses(NamedTuple):
 
     def _counts(self, broker: int, loss: Loss, zxid: int) -> bool:
         """Returns whether a replica has lost something since it was in the ISR of the state of this transaction."""
-        seen = self.seen.get(broker, NEVER)
-        return loss.broker_epoch > zxid or (seen < self.brokers[broker].epoch and seen < loss.broker_epoch)
+        return loss.broker_epoch > zxid or self._is_unseen(broker, loss)
+
+    def _is_unseen(self, broker: int, loss: Loss) -> bool:
+        epoch, seen = self.brokers[broker].epoch, self.seen.until(broker)
+        return seen < epoch and (seen if loss.is_registration else epoch - 1) < loss.broker_epoch
 
     def _is_silent(self, broker: int) -> bool:
         """Returns whether a broker is live and does not tell what it has lost: Apache Kafka's, or a former release."""

@@ -16,7 +16,7 @@ from millrace.leader_states import NO_LEADER
 from millrace_broker.controller.cluster_state import Assignment, ClusterState, LeaderAndIsr, LiveBroker
 from millrace_broker.controller.controller_store import ControllerStore, WrittenState
 from millrace_broker.controller.elections import elect_after_restart
-from millrace_broker.controller.eligibility import NOTHING_LOST, BrokerLosses
+from millrace_broker.controller.eligibility import NOTHING_LOST, NOTHING_SEEN, BrokerLosses
 from millrace_broker.controller.partition_leaders import PartitionLeaders
 from millrace_broker.storage import TopicPartition
 
@@ -28,19 +28,14 @@ class Restarts:
         self._cluster = cluster
         self._store = store
         self._leaders = leaders
-        self._seen: dict[int, int] = {}
+        self._seen = NOTHING_SEEN
 
     def elect_at_start(self, written: Mapping[TopicPartition, WrittenState]) -> None:
-        """Elects leaders for a controller that begins, and that has seen no broker go before.
-
-        Where no controller has noted what it has seen, only losses that are newer than a state count.
-        """
-        brokers = self._cluster.brokers
-        seen = self._store.seen_broker_epochs()
-        self._seen = {one: broker.epoch for one, broker in brokers.items()} if seen is None else seen
+        """Elects leaders for a controller that begins, and that has seen no broker go before."""
+        brokers, self._seen = self._cluster.brokers, self._store.seen_losses()
         losses = self._losses(brokers)
         self._elect(written, brokers.keys(), losses)
-        self._note_seen(losses, is_noted=seen is not None)
+        self._note_seen(losses)
 
     def elect_without_lost(self, come: Mapping[int, LiveBroker]) -> None:
         """Lets no replica count for what it had before, where its broker (of `come`) has lost a disk or its power."""
@@ -53,12 +48,12 @@ class Restarts:
             self._elect(self._store.written_states(self._cluster.replica_counts(keys)), (), losses)
         self._note_seen(losses)
 
-    def _note_seen(self, losses: BrokerLosses, *, is_noted: bool = True) -> None:
+    def _note_seen(self, losses: BrokerLosses) -> None:
         """Notes up to which registrations an election has followed on what brokers have lost."""
-        seen = losses.seen_now()
-        if seen != self._seen or not is_noted:
-            self._store.write_seen_broker_epochs(seen)
-            self._seen = seen
+        epochs = losses.seen_now()
+        if epochs != self._seen.epochs:
+            self._store.write_seen_losses(epochs)
+            self._seen = self._seen._replace(epochs=epochs)
 
     def _elect(
         self, written: Mapping[TopicPartition, WrittenState], back: Collection[int], losses: BrokerLosses

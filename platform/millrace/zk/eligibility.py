@@ -5,13 +5,14 @@
     /brokers/new_disks/[id]      {"version":1,"broker_epoch":31,"kept":{"t":[0,2]}}
     /brokers/power_losses/[id]   {"version":1,"broker_epoch":31}
     /brokers/damage/[id]         {"version":1,"partitions":{"t":[0,2]}}
-    /brokers/seen_broker_epochs  {"version":1,"brokers":{"1":31,"3":29}}
+    /brokers/seen_broker_epochs  {"version":1,"controller_epoch":5,"brokers":{"1":31,"3":29}}
 
 A broker writes that it has lost something before it registers, without `broker_epoch`, and once more when it has
 registered. `kept` names the partitions whose folders are still there; without it, it has lost all. Releases before
 these forms write `coming` before they have registered, and `here` afterwards.
 
 The controller writes the last one: what these brokers have lost until these registrations, an election has followed on.
+What was lost before the node was created, controllers that do not keep it have taken into account.
 
 A list of partitions that would take more than `MAX_LIST_BYTES` is left out: of what is kept, none is named then, and
 all are damaged.
@@ -112,20 +113,28 @@ def decode_damage(data: bytes) -> frozenset[Partition] | None:
     )
 
 
-def encode_seen_epochs(epochs: Mapping[int, int]) -> bytes:
-    """Returns the data of the node by which the controller says what losses it has taken into account."""
-    return dump({"version": 1, "brokers": {str(broker): epoch for broker, epoch in sorted(epochs.items())}})
+class SeenEpochs(NamedTuple):
+    """The controller that has kept the node last, and the last registration of each broker that it has seen."""
+
+    controller_epoch: int
+    brokers: Mapping[int, int] = {}
 
 
-def decode_seen_epochs(data: bytes) -> dict[int, int]:
-    """Returns the last registration (broker epoch) of each broker that the controller has taken into account.
+def encode_seen_epochs(seen: SeenEpochs) -> bytes:
+    """Returns the data of the node by which controllers say what losses they have taken into account."""
+    epochs = {str(broker): epoch for broker, epoch in sorted(seen.brokers.items())}
+    return dump({"version": 1, "controller_epoch": seen.controller_epoch, "brokers": epochs})
 
-    Raises ZooKeeperError for other data.
-    """
+
+def decode_seen_epochs(data: bytes) -> SeenEpochs:
+    """Returns what losses controllers have taken into account; raises ZooKeeperError for other data."""
     return decoded(
         data,
         "list of seen broker epochs",
-        lambda fields: {int(broker): whole(epoch) for broker, epoch in fields["brokers"].items()},
+        lambda fields: SeenEpochs(
+            whole(fields["controller_epoch"]),
+            {int(broker): whole(epoch) for broker, epoch in fields["brokers"].items()},
+        ),
     )
 
 

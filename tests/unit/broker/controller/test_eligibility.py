@@ -25,6 +25,7 @@ from millrace_broker.controller.eligibility import (
     Loss,
     LostReplicas,
     MinIsr,
+    SeenLosses,
     eligibility_after,
     may_have_eligible,
     without_lost,
@@ -144,7 +145,7 @@ def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, le
         {2: LiveBroker(2, epoch, (), min_insync_replicas=1 if tells else None)},
         {} if disk is None else {2: Loss(disk, frozenset({KEY}) if kept else frozenset())},
         {} if power is None else {2: Loss(power)},
-        {2: epoch},
+        SeenLosses(epoch),
     )
     isr, eligible = ((1, 2), ()) if place == "in sync" else ((1,), (2,) if place == "eligible" else ())
     state = LeaderAndIsr(leader, 4, isr, eligibility=Eligibility(eligible))
@@ -159,12 +160,21 @@ def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, le
 
 @pytest.mark.parametrize("epoch", [10, 30, 40])
 @pytest.mark.parametrize("seen", [None, 10, 20, 30, 40])
+@pytest.mark.parametrize("since", [5, 25, 32])
+@pytest.mark.parametrize("is_registration", [True, False])
 @pytest.mark.parametrize("leader", [1, NO_LEADER])
-def test_what_was_lost_counts_for_a_newer_state_until_a_controller_has_seen_it(leader, seen, epoch):
-    """The state was written in transaction 35, after the loss that counts from transaction 30."""
-    known = {} if seen is None else {2: seen}
-    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {2: Loss(30)}, {2: Loss(30)}, known)
-    counts = seen is None or (seen < 30 and seen < epoch)
+def test_what_was_lost_counts_for_a_newer_state_until_a_controller_has_seen_it(
+    leader, is_registration, since, seen, epoch
+):
+    """The state was written in transaction 35, after the loss that counts from transaction 30.
+
+    A report that does not name its registration counts in that one, which is the last before the report.
+    """
+    loss = Loss(30, is_registration=is_registration)
+    known = SeenLosses(since, {} if seen is None else {2: seen})
+    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {2: loss}, {2: loss}, known)
+    until = max(since, seen or 0)
+    counts = until < epoch and (until < 30 if is_registration else epoch <= 30)
     lost = losses.since(KEY, ASSIGNMENT, LeaderAndIsr(leader, 4, (1, 2)), 35)
     assert lost == (LostReplicas(frozenset({2}), frozenset({2})) if counts else NOTHING_LOST)
 
@@ -173,9 +183,10 @@ def test_what_was_lost_counts_for_a_newer_state_until_a_controller_has_seen_it(l
 @pytest.mark.parametrize(("epoch", "lost_at"), [(10, 10), (40, 30), (10, 30)])
 def test_a_controller_has_seen_each_live_broker_up_to_its_registration_or_loss(loss, epoch, lost_at):
     """A loss in a later transaction than the registration is one of a former release, or of a process to come."""
-    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {}, {}, {1: 7, 2: 3})._replace(**{loss: {2: Loss(lost_at)}})
+    losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {}, {}, SeenLosses(5, {1: 7, 2: 6}))
+    losses = losses._replace(**{loss: {2: Loss(lost_at)}})
     assert losses.seen_now() == {1: 7, 2: max(epoch, lost_at)}
-    seen = losses._replace(seen=losses.seen_now())
+    seen = losses._replace(seen=SeenLosses(5, losses.seen_now()))
     assert seen.since(KEY, ASSIGNMENT, LeaderAndIsr(1, 4, (1, 2)), 50) == NOTHING_LOST
 
 

@@ -10,6 +10,7 @@ from millrace.zk.eligibility import (
     NO_ONE,
     Eligibility,
     LossReport,
+    SeenEpochs,
     decode_damage,
     decode_eligibility,
     decode_loss,
@@ -52,9 +53,9 @@ def test_former_releases_write_two_words():
 
 
 def test_seen_broker_epochs_are_read_as_they_were_written():
-    data = encode_seen_epochs({3: 29, 1: 31})
-    assert json.loads(data) == {"version": 1, "brokers": {"1": 31, "3": 29}}
-    assert decode_seen_epochs(data) == {1: 31, 3: 29}
+    data = encode_seen_epochs(SeenEpochs(5, {3: 29, 1: 31}))
+    assert json.loads(data) == {"version": 1, "controller_epoch": 5, "brokers": {"1": 31, "3": 29}}
+    assert decode_seen_epochs(data) == SeenEpochs(5, {1: 31, 3: 29})
 
 
 def test_lists_that_are_too_long_are_left_out():
