@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from millrace.config import parse_assignments, read_properties
 from millrace.errors import InvalidConfigError
+from millrace.suggestions import nearest
 from millrace_broker.cluster.config_sources import BROKER_KEYS, broker_key, known_key
 from millrace_broker.properties.restrictions import RESTRICTIONS, check_unrestricted, restriction, restricts
 
@@ -131,10 +132,8 @@ def _ignore(name: str, place: str) -> None:
     Raises InvalidConfigError instead where it was given by `--set`, or may be a misspelt property that restricts
     access.
     """
-    import difflib  # noqa: PLC0415 -- few starts need it
-
-    near = difflib.get_close_matches(name, [*BROKER_KEYS, *RESTRICTIONS], n=1, cutoff=0.8)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    if not place or restricts(name) or (near and restricts(near[0])):
+    near = nearest(name, [*BROKER_KEYS, *RESTRICTIONS])
+    hint = f"; did you mean {near}?" if near else ""
+    if not place or restricts(name) or (near and restricts(near)):
         raise InvalidConfigError(f"{place}unknown property {name}{hint}")
     logger.warning("%sunknown property %s is ignored%s", place, name, hint)

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Annotated, cast
@@ -29,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Annotated, cast
 import typer
 
 from millrace.errors import SetupError
+from millrace.suggestions import did_you_mean
 from millrace_ops.cli.options import Json
 from millrace_ops.cli.output import NOTHING, one_line, print_table
 from millrace_ops.record_values.shown import json_value
@@ -104,11 +104,8 @@ def _chosen(result: pa.RecordBatchReader, columns: str | None) -> pa.RecordBatch
     names = [one.strip() for one in columns.split(",")]
     for name in names:
         if name not in result.schema.names:
-            near = get_close_matches(name, result.schema.names, n=1)
-            raise SetupError(
-                f"the result has no column {name}; "
-                + (f"did you mean {near[0]}?" if near else f"it has {', '.join(result.schema.names)}")
-            )
+            hint = did_you_mean(name, result.schema.names) or f"; it has {', '.join(result.schema.names)}"
+            raise SetupError(f"the result has no column {name}{hint}")
     return _with_columns(result, names)
 
 

@@ -28,6 +28,7 @@ from millrace.config import under_one_name
 from millrace.errors import InvalidConfigError, MillraceError
 from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM, SecurityProtocol
 from millrace.security.sasl.names import MECHANISMS, OAUTHBEARER
+from millrace.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import socket
@@ -130,10 +131,7 @@ def _check_name(name: str, value: str) -> None:
     if name.startswith(CLIENT_CREDENTIALS):
         raise PropertyError(name, f"write clientId and clientSecret into the login module of {JAAS}")
     if name not in KNOWN:
-        from difflib import get_close_matches  # noqa: PLC0415 -- for an error's words alone
-
-        near = get_close_matches(name, KNOWN, n=1, cutoff=0.0)[0]
-        raise PropertyError(name, f"there is no such property; the nearest is {near}")
+        raise PropertyError(name, f"there is no such property{did_you_mean(name, KNOWN)}")
 
 
 def _checked_synonyms(given: Mapping[str, str]) -> dict[str, str]:

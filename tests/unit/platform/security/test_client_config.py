@@ -18,10 +18,10 @@ SASL = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.confi
 WRONG = {
     "security.protocol=TLS": ", line 1: security.protocol: TLS is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
     "security.protocol=SSL\nssl.trustore.location=ca.pem": (
-        ", line 2: ssl.trustore.location: there is no such property; the nearest is ssl.truststore.location"
+        ", line 2: ssl.trustore.location: there is no such property; did you mean ssl.truststore.location?"
     ),
     "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.conf=x": (
-        ", line 3: sasl.jaas.conf: there is no such property; the nearest is sasl.jaas.config"
+        ", line 3: sasl.jaas.conf: there is no such property; did you mean sasl.jaas.config?"
     ),
     "ssl.truststore.type=PEM": (
         ", line 1: ssl.truststore.type: it has no effect without security.protocol, for example SSL"
