@@ -3,6 +3,9 @@
 The bare server reads the same segment file by `os.pread` and sends it without any protocol. librdkafka's mock broker is
 no yardstick here: it keeps only the last 5 MB. With `--peer kafka`, librdkafka consumes the same records from Apache
 Kafka in turn.
+
+`read_topic` makes columns of Arrow of the same records, without Spark. Its goal is for small records and a second of
+processor time, of all of the client's threads; the clock's seconds have the broker's in them.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from pathlib import Path
 
 from millrace.client.cluster import Cluster
 from millrace.client.simple_consumer import SimpleConsumer
+from millrace.client.topic_reader import read_topic
 from millrace.records.batch import walk
-from millrace_benchmarks.harness import GIGABYTE, MEGABYTE, Comparison, Figure, Samples, alternate
+from millrace_benchmarks.harness import GIGABYTE, MEGABYTE, Comparison, Figure, Samples, alternate, per_second
 from millrace_benchmarks.librdkafka import BULK_SETTINGS, CONSUMER, PRODUCER, Client
 from millrace_benchmarks.payloads import text
 from millrace_benchmarks.produce import DISTINCT_VALUES
@@ -29,6 +33,8 @@ LOADS = ((100, 2_000_000), (1024, 300_000))
 PEERS = (Peer.KAFKA, Peer.KAFKA_3_9)
 ROUNDS = 5
 READ_BYTES = 1 << 20
+SMALL_BYTES = 100
+READ_TOPIC_GOAL = 5_000_000
 
 
 def run(place: Path, peer: Peer | None = None) -> list[Figure]:
@@ -62,18 +68,34 @@ def _beside_bare_server(comparison: Comparison[Subject], size_bytes: int, count:
     (broker,), topic = comparison.subjects, fill(comparison, size_bytes, count)
     segment = next((broker.data_dir / f"{topic}-0").glob("*.log"))
     log_megabytes = segment.stat().st_size / MEGABYTE
-    library, simple, bare = alternate(
+    read = partial(_read_topic, broker.bootstrap, topic)
+    library, simple, bare, by_core, by_clock = alternate(
         ROUNDS,
         lambda: log_megabytes / _consume(broker.client_settings, topic, count),
         lambda: log_megabytes / _fetch(broker.bootstrap, topic),
         lambda: log_megabytes / _bare(segment),
+        per_second(count, read, time.process_time),
+        per_second(count, read),
     )
     beside_bare = partial(Figure, unit="MB/s", yardstick="bare file server", yardstick_value=bare)
     return [
         Figure(name=f"librdkafka consume, {size_bytes} B", value=library * count / log_megabytes, unit="records/s"),
         beside_bare(name="the same in log bytes", value=library),
         beside_bare(name=f"SimpleConsumer.fetch, {size_bytes} B", value=simple),
+        _beside_goal(size_bytes, by_core),
+        Figure(name="the same on the clock", value=by_clock, unit="records/s"),
     ]
+
+
+def _beside_goal(size_bytes: int, rate: float) -> Figure:
+    name, unit = f"read_topic, {size_bytes} B, one core", "records/s"
+    if size_bytes != SMALL_BYTES:
+        return Figure(name=name, value=rate, unit=unit)
+    return Figure(name=name, value=rate, unit=unit, yardstick="the goal", yardstick_value=READ_TOPIC_GOAL, at_least=1.0)
+
+
+def _read_topic(bootstrap: str, topic: str) -> int:
+    return sum(batch.num_rows for batch in read_topic(topic, bootstrap))
 
 
 def consume_once(subject: Subject, topic: str, settings: Mapping[str, str], size_bytes: int, count: int) -> Samples:

@@ -47,6 +47,13 @@ SECTIONS = (
         "millrace.client",
     ),
     Section(
+        "Rows for pandas and polars",
+        "`read_topic` and `query` return these. "
+        "[clients.md](clients.md#topics-as-arrow-pandas-and-polars) has examples.",
+        "millrace.arrow_rows",
+        ("ArrowRows",),
+    ),
+    Section(
         "Records",
         "What is sent by `SyncProducer` and by a broker for tests.",
         "millrace.records.record",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from millrace import read_topic
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.client.configs import Configs, ResourceKind
 from millrace.client.consumer import ConsumerConnector
@@ -133,6 +134,11 @@ def by_client(broker, **options):
         return [(record.offset, record.value) for record in consumer.messages(TOPIC, 0)]
 
 
+def by_arrow(broker, **options):
+    rows = read_topic(TOPIC, broker.bootstrap, **options).arrow().to_pylist()
+    return [(row["offset"], row["value"]) for row in rows]
+
+
 def by_client_or_doubt(broker):
     """Returns None where a flipped bit leaves it open which of two batches lies, and the reader says so."""
     try:
@@ -176,6 +182,15 @@ def test_clients_stop_and_go_on_where_it_is_accepted(broker, kind, place):
         with pytest.raises(RecordError, match="option to accept missing offsets"):
             by_client(broker)
         assert by_client(broker, accept_missing_offsets=True) == without(lost)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrow_stops_and_goes_on_where_it_is_accepted(broker, kind, place):
+    with damaged(broker, PLACES[place], change=KINDS[kind]) as lost:
+        with pytest.raises(RecordError, match="option to accept missing offsets"):
+            by_arrow(broker)
+        assert by_arrow(broker, accept_missing_offsets=True) == without(lost)
 
 
 @pytest.mark.parametrize("kind", KINDS)

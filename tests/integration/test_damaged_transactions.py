@@ -5,6 +5,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from millrace import read_topic
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.fetched import IsolationLevel
 from millrace.records.batch import HEADER_BYTES, walk
@@ -67,7 +68,12 @@ def by_source(broker):
     return [(row["offset"], row["value"]) for block in blocks for row in block.to_pylist()]
 
 
-@pytest.mark.parametrize("read", [by_client, by_source])
+def by_arrow(broker):
+    rows = read_topic(TOPIC, broker.bootstrap, accept_missing_offsets=True).arrow().to_pylist()
+    return [(row["offset"], row["value"]) for row in rows]
+
+
+@pytest.mark.parametrize("read", [by_client, by_source, by_arrow])
 @pytest.mark.parametrize("offset", range(4, 8), ids=["aborted record", "abort marker", "record", "commit marker"])
 def test_committed_records_around_a_damaged_batch_are_read(broker, damage, offset, read):
     damage(offset)

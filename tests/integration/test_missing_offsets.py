@@ -9,6 +9,7 @@ import urllib.request
 import pyarrow.dataset as ds
 import pytest
 
+from millrace import read_topic
 from millrace.client import Admin, Cluster, Configs, ResourceKind, SimpleConsumer, SyncProducer
 from millrace.client.consumer import ConsumerConnector
 from millrace.client.damaged_batches import MissingOffsetsError
@@ -79,6 +80,10 @@ def offsets_by_client(broker, topic, **options):
         return [record.offset for record in consumer.messages(topic, 0)]
 
 
+def offsets_by_arrow(broker, topic, **options):
+    return read_topic(topic, broker.bootstrap, **options).arrow().column("offset").to_pylist()
+
+
 def offsets_by_command(broker, topic, *options):
     arguments = ["consume", topic, "--bootstrap", broker.bootstrap, "--format", "%o\\n", *options]
     return CommandRunner().invoke(app, arguments)
@@ -99,10 +104,12 @@ def rows_of(location, *columns):
     return ds.dataset(files, format="parquet").to_table(list(columns)).to_pylist()
 
 
-def test_a_client_stops_and_goes_on_where_it_is_accepted(broker, left):
+@pytest.mark.parametrize("offsets", [offsets_by_client, offsets_by_arrow])
+def test_a_client_stops_and_goes_on_where_it_is_accepted(broker, left, offsets):
     with pytest.raises(MissingOffsetsError, match=r"holes-0: offsets among 0-.* are missing, and the topic is not"):
-        offsets_by_client(broker, "holes")
-    assert offsets_by_client(broker, "holes", accept_missing_offsets=True) == left
+        offsets(broker, "holes")
+    assert offsets(broker, "holes", accept_missing_offsets=True) == left
+    assert offsets(broker, "compacted") == left
 
 
 def test_a_client_reads_what_lies_before_or_behind_the_holes(broker, left):

@@ -122,7 +122,16 @@ def names(broker, topic, table, spark, tmp_path_factory):
 
 def test_the_page_has_examples_for_all():
     page = "\n".join(EXAMPLES)
-    for reader in ("spark.read", "spark.readStream", "spark_table", "duckdb", "pl.scan_delta", "pyarrow", "query("):
+    for reader in (
+        "spark.read",
+        "spark.readStream",
+        "spark_table",
+        "duckdb",
+        "pl.scan_delta",
+        "pyarrow",
+        "query(",
+        "read_topic",
+    ):
         assert reader in page
 
 
@@ -142,7 +151,7 @@ def test_an_example_does_what_it_says(names, number):
     found = {name: names.pop(name) for name in ("counts", "offsets", "errors") if name in names}
     [(kind, value)] = found.items()
     topic_rows = {0: ROWS[0] + 2, 1: ROWS[1]}
-    by_topic = 'format("millrace")' in EXAMPLES[number]
+    by_topic = any(word in EXAMPLES[number] for word in ('format("millrace")', "read_topic"))
     expected = {"counts": topic_rows if by_topic else ROWS, "offsets": list(range(10, 20)), "errors": ERRORS}
     assert value == expected[kind]
 

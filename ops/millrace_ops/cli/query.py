@@ -90,7 +90,7 @@ def query(
     if form in BINARY and shown.output is None and sys.stdout.isatty():
         raise SetupError(f"{form} is no text for a terminal: --output FILE, or a pipe, takes it")
     with run(directory, sql) as result:
-        chosen = _chosen(result, shown.columns)
+        chosen = _chosen(result.reader(), shown.columns)
         if form is Form.TABLE:
             _show(chosen, shown)
         else:

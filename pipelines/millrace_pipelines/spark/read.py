@@ -13,15 +13,15 @@ is asked for, since a damaged base offset or length makes one of good batches.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from typing import NamedTuple, TypeVar
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from millrace.client.damaged_batches import Damage, is_damage
 from millrace.client.fetched import FetchedData, IsolationLevel
 from millrace.errors import CorruptRecordError, MillraceError, RecordError, WarehouseError
+from millrace.one_ahead import one_ahead
 from millrace.records.absent import NO_INTERVALS, Intervals, absent_offsets, as_intervals, count_of, intervals_of
 from millrace.records.arrow import PassedOver, decode_to_arrow
 from millrace.records.arrow_columns import RECORD_SCHEMA
@@ -31,7 +31,6 @@ from millrace.records.intervals import Extent, Interval, extent
 from millrace_pipelines.arrow import nulls_of
 from millrace_pipelines.spark.brokers import Brokers, TopicSource, brokers_of
 
-Item = TypeVar("Item")
 NO_RECORDS = pa.RecordBatch.from_arrays([nulls_of(field.type, 0) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA)
 
 
@@ -71,7 +70,7 @@ def read_answers(
     Raises OffsetOutOfRangeError, WarehouseError or RecordError, as `read_range` does.
     """
     position = interval.from_offset
-    for fetched in _one_ahead(_fetch_range(source, partition, *interval)):
+    for fetched in one_ahead(_fetch_range(source, partition, *interval)):
         wanted = Interval(position, min(fetched.extent.next_offset, interval.until_offset))
         yield wanted, _named_blocks(source, partition, fetched, wanted)
         position = wanted.until_offset
@@ -157,15 +156,6 @@ def _extent(source: TopicSource, partition: int, data: FetchedData, until_offset
         f"topic {source.topic}, partition {partition}: nothing to read at offset {position}, "
         f"though the log reached {until_offset} when the load was planned"
     )
-
-
-def _one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
-    """Yields the items; each is made on another thread while the one before it is being used."""
-    with closing(items), ThreadPoolExecutor(1, "fetch") as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
-            yield item
 
 
 def read_range_on(source: TopicSource, partition: int, from_offset: int, until_offset: int) -> Iterator[ReadBlock]:

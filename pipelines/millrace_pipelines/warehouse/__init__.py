@@ -46,3 +46,8 @@ def __getattr__(name: str) -> Any:
     if name in _FACE:
         return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Returns what programs use."""
+    return sorted(_FACE)

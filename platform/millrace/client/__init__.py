@@ -17,6 +17,7 @@ from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 from millrace.client.simple_consumer import SimpleConsumer
 from millrace.client.sync_producer import SyncProducer
+from millrace.client.topic_reader import read_topic
 
 __all__ = [
     "Admin",
@@ -37,4 +38,5 @@ __all__ = [
     "TopicMetadata",
     "Users",
     "read_log_offsets",
+    "read_topic",
 ]

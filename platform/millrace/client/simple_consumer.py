@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millrace.client.answers import check, is_retriable
+from millrace.client.client_settings import cluster_of
 from millrace.client.cluster import Cluster
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection, asking_for
 from millrace.client.damaged_batches import (
@@ -90,6 +91,8 @@ class FetchRequest(NamedTuple):
 class SimpleConsumer:
     """Reads partitions from their leaders; takes a `Cluster`, or `HOST:PORT[,HOST:PORT…]` and its security.
 
+    Or it takes properties as keywords, as `Producer` does: `SimpleConsumer(bootstrap_servers="127.0.0.1:9092")`.
+
     Every call may raise UnknownTopicError, BrokerError or BrokerUnreachableError after the cluster's retries. With
     `accept_missing_offsets` reading goes on, with a warning, past offsets that are missing without compaction, and
     past batches that can't be read (`damaged_batches`).
@@ -97,13 +100,14 @@ class SimpleConsumer:
 
     def __init__(
         self,
-        cluster: Cluster | str,
+        cluster: Cluster | str | None = None,
         *,
-        security: ClientSecurity = ClientSecurity.PLAINTEXT,
+        security: ClientSecurity | None = None,
         accept_missing_offsets: bool = False,
+        **properties: Any,
     ) -> None:
-        self._owns_cluster = isinstance(cluster, str)
-        self._cluster = Cluster(cluster, security=security) if isinstance(cluster, str) else cluster
+        self._owns_cluster = not isinstance(cluster, Cluster)
+        self._cluster = cluster_of(cluster, security, properties)
         self.accepts_missing_offsets = accept_missing_offsets
         self._absent = AbsentOffsets(lambda: nullcontext(self._cluster), log_end, serves, accept=accept_missing_offsets)
 

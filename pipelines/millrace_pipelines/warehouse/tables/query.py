@@ -18,14 +18,15 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.arrow_rows import ArrowRows
 from millrace.extras import require
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
@@ -35,6 +36,7 @@ from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
 from millrace_pipelines.warehouse.tables.find import State, tables_below
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -99,9 +101,8 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
     return rows.select(*schema.fieldNames())
 
 
-@contextmanager
-def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordBatchReader]:
-    """Runs SQL by DuckDB over a table, or over all tables below a folder; yields a reader of the result's batches.
+def query(location: str, sql: str, fs: FileSystem = DISK) -> QueryResult:
+    """Runs SQL by DuckDB over a table, or over all tables below a folder; the result gives rows as they are asked for.
 
     A table has the name of its folder, its dead letters the name `<name>__dead_letters` (`sql_names` has the rule for
     names that are not unique). Times are in UTC, whatever zone the machine is in. Of columns with the same name the
@@ -115,17 +116,80 @@ def query(location: str, sql: str, fs: FileSystem = DISK) -> Iterator[pa.RecordB
     require("a query", "query")
     import duckdb  # noqa: PLC0415
 
+    found = _tables(location, fs)
     # DuckDB would take a name that is no table for a variable of this program.
-    with duckdb.connect(config={"python_enable_replacements": False}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        found = _tables(location, fs)
-        for name, table in found.tables.items():
-            connection.register(name, table.dataset())
+    connection = duckdb.connect(config={"python_enable_replacements": False})
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, table in found.tables.items():
+        connection.register(name, table.dataset())
+    try:
+        return QueryResult(connection, sql, found)
+    except BaseException:
+        connection.close()
+        raise
+
+
+class QueryResult(ArrowRows):
+    """The rows of a query: iterate over their batches, or ask for all as `arrow()`, `df()` (pandas) or `pl()` (polars).
+
+    The query runs again each time that its rows are asked for, one time after the other, over the tables as they were
+    at first. `close`, which the end of a `with` block calls, frees what it holds; so does the end of its last use.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, found: _Found) -> None:
+        self._connection, self._found = connection, found
+        with self._named_errors():
+            self._relation = connection.sql(sql)
+            self._schema = pa.schema([]) if self._relation is None else _schema_of(self._relation)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the query; its rows can't be asked for any more."""
+        self._connection.close()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._schema
+
+    def read_all(self) -> pa.Table:
+        """Returns all rows, as `arrow` does."""
+        return self.arrow()
+
+    def __repr__(self) -> str:
+        with self._named_errors():
+            return "" if self._relation is None else str(self._relation)
+
+    def _batches(self) -> Generator[pa.RecordBatch, None, None]:
+        if self._relation is None:
+            return
+        with self._named_errors():
+            for batch in _stream(self._relation):
+                yield batch.rename_columns(self._schema.names)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        import duckdb  # noqa: PLC0415  only a query needs it
+
         try:
-            result = connection.sql(sql)
-            yield _columns_apart(pa.RecordBatchReader.from_stream(pa.table({}) if result is None else result))
-        except duckdb.Error as error:
-            raise QueryError(found.refused(str(error))) from error
+            yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's, where rows before the fault were read
+            raise QueryError(self._found.refused(str(error))) from error
+
+
+def _schema_of(relation: duckdb.DuckDBPyRelation) -> pa.Schema:
+    """Returns the columns, without running the query; a limit gives those with one name other names."""
+    fields = zip(_stream(relation.limit(0)).schema, distinct_names(relation.columns), strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields])
+
+
+def _stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_stream(relation)
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -136,14 +200,6 @@ def distinct_names(names: Sequence[str]) -> list[str]:
         candidates = chain([name], (f"{name}_{number}" for number in count(1)))
         found.append(next(one for one in candidates if one not in taken))
     return found
-
-
-def _columns_apart(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    names = distinct_names(rows.schema.names)
-    if names == rows.schema.names:
-        return rows
-    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
-    return pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in rows))
 
 
 class _Found(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from millrace.client.client_settings import check_known
 from millrace.client.fetched import IsolationLevel
 from millrace.config import MAX_INT, ConfigTable, build, declared_keys, setting, under_one_name
 from millrace.errors import InvalidConfigError
@@ -102,7 +103,9 @@ class ConsumerConfig:
         """
         security = ClientSecurity.from_properties(properties)
         texts = under_one_name(properties.items(), SYNONYMS)
-        values = TABLE.parse({name: text for name, text in texts.items() if not is_of_security(name)})
+        texts = {name: text for name, text in texts.items() if not is_of_security(name)}
+        check_known(texts, [*TABLE.keys, *SYNONYMS])
+        values = TABLE.parse(texts)
         for name in ("group.id", "zookeeper.connect"):
             if not values.get(name):
                 raise InvalidConfigError(f"{name} is required")

@@ -50,12 +50,23 @@ class Encoder(Protocol):
 
 
 class BytesEncoder:
-    """The default encoder, which takes bytes and leaves them as they are."""
+    """The default encoder, which takes bytes and leaves them as they are.
+
+    Args:
+        option: The argument of `Producer` that takes another encoder.
+    """
+
+    def __init__(self, option: str = "encoder") -> None:
+        self._option = option
 
     def encode(self, data: Any) -> bytes:
-        """Returns the bytes as they are; raises InvalidRecordError for anything but bytes."""
+        """Returns the bytes as they are; raises InvalidRecordError, which names an encoder, for anything else."""
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise InvalidRecordError(f"{type(data).__name__} is not bytes: configure an encoder for it")
+            encoder = StringEncoder if isinstance(data, str) else JsonEncoder
+            raise InvalidRecordError(
+                f"{type(data).__name__} is not bytes: Producer(…, {self._option}={encoder.__name__}) sends it, "
+                f"after `from millrace import {encoder.__name__}`"
+            )
         return bytes(data)
 
 
@@ -68,7 +79,7 @@ class StringEncoder:
     def encode(self, data: Any) -> bytes:
         """Returns the text as bytes; raises InvalidRecordError for anything but text."""
         if not isinstance(data, str):
-            raise InvalidRecordError(f"{type(data).__name__} is not text")
+            raise InvalidRecordError(f"{type(data).__name__} is not text: JsonEncoder encodes other values, too")
         return data.encode(self._encoding)
 
 

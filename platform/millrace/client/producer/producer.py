@@ -61,7 +61,7 @@ class Producer:
         self._is_started = False
         self._is_sync = settings.is_sync
         self._encoder: Encoder = plugins.get("encoder") or BytesEncoder()
-        self._key_encoder: Encoder = plugins.get("key.encoder") or BytesEncoder()
+        self._key_encoder: Encoder = plugins.get("key.encoder") or BytesEncoder("key_encoder")
         self._encodes_value, self._encodes_key = "encoder" in plugins, "key.encoder" in plugins
         self._partitioner: Partitioner | None = plugins.get("partitioner")
         self._sticky = StickyPartitioner()

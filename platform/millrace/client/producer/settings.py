@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from millrace.client.client_settings import check_known
 from millrace.config import ConfigTable, build, declared_keys, setting, under_one_name, value_text
 from millrace.errors import InvalidConfigError
 from millrace.records.compression import Codec
@@ -100,6 +101,7 @@ def parse_settings(
     texts = {name: value if isinstance(value, str) else value_text(value) for name, value in given.items()}
     security = ClientSecurity.from_properties(texts)
     texts = {name: text for name, text in texts.items() if not is_of_security(name)}
+    check_known(texts, [*TABLE.keys, *SYNONYMS, *PLUGINS])
     texts = {name: text.lower() if name in {"compression.codec", "acks"} else text for name, text in texts.items()}
     settings = replace(build(ProducerSettings, TABLE.parse(texts)), security=security)
     _check(settings, given)

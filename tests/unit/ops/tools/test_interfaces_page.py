@@ -20,4 +20,8 @@ def test_each_name_says_what_it_is():
 
 def test_what_the_packages_offer_by_their_own_names_is_on_the_page():
     names = {name for section in SECTIONS for name in public_names(section)}
-    assert names >= {*millrace._CLIENTS, *millrace_pipelines.warehouse._FACE}
+    assert names >= {*millrace.__all__, *millrace_pipelines.warehouse._FACE}
+
+
+def test_dir_shows_what_the_warehouse_offers():
+    assert dir(millrace_pipelines.warehouse) == sorted(millrace_pipelines.warehouse._FACE)

@@ -2,8 +2,11 @@
 
 import time
 
+import pyarrow as pa
 import pytest
 
+from millrace import arrow_rows
+from millrace.errors import SetupError
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_support.small_tables import make_table
@@ -99,3 +102,82 @@ def test_sql_is_in_utc_wherever_the_machine_is(zone, tmp_path):
     assert dict(zip(IN_UTC, found, strict=True)) == IN_UTC
     with query(str(tmp_path), "SELECT timestamp FROM orders") as result:
         assert str(result.schema.field("timestamp").type) == "timestamp[us, tz=UTC]"
+
+
+# What a person at a prompt does with a result.
+
+
+@pytest.fixture
+def result(tmp_path):
+    for name in ("first", "second"):
+        make_table(str(tmp_path / name), name)
+    with query(
+        str(tmp_path), "SELECT value, 1 AS n, 2 AS n FROM (FROM first UNION ALL FROM second) ORDER BY value"
+    ) as made:
+        yield made
+
+
+def test_a_result_is_had_in_each_form_and_again(result):
+    expected = [{"value": b"first", "n": 1, "n_1": 2}, {"value": b"second", "n": 1, "n_1": 2}]
+    for _ in range(2):
+        assert result.arrow().to_pylist() == expected
+        assert result.read_all() == result.arrow()
+        assert pa.Table.from_batches(result, result.schema) == result.arrow()
+        assert pa.table(result) == result.arrow()
+        assert result.df().to_dict("records") == expected
+        assert result.pl().to_dicts() == expected
+
+
+def test_a_result_is_shown_at_a_prompt_and_in_a_notebook(result):
+    assert [word for word in ("value", "first", "second") if word in repr(result)] == ["value", "first", "second"]
+    shown = result._repr_html_()
+    assert "<th>value<br><small>binary</small></th><th>n<br><small>int32</small></th>" in shown
+    assert "<tr><td>first</td><td>1</td><td>2</td></tr><tr><td>second</td><td>1</td><td>2</td></tr></tbody>" in shown
+
+
+STRANGE = {
+    "'<b>&'": "&lt;b&gt;&amp;",
+    "'x'.repeat(500)": f"{'x' * 200}…",
+    "NULL": "",
+    "'\\xFF\\xFE'::BLOB": "b&#x27;\\xff\\xfe&#x27;",
+    "TIMESTAMP '12000-01-01 00:00:00'": "12000-01-01",
+    "[1, NULL]": "[1, None]",
+    "[TIMESTAMP '200000-01-01 00:00:00']": "",
+}
+
+
+@pytest.mark.parametrize("expression", STRANGE)
+def test_any_value_is_a_cell_of_a_notebook(tmp_path, expression):
+    make_table(str(tmp_path / "t"), "t")
+    shown = query(str(tmp_path), f"SELECT {expression} AS one")._repr_html_()
+    assert f"<td>{STRANGE[expression]}" in shown
+
+
+def test_a_notebook_shows_the_first_rows_of_many_and_says_so(tmp_path):
+    make_table(str(tmp_path / "t"), "t")
+    shown = query(str(tmp_path), "SELECT range FROM range(1000000)")._repr_html_()
+    assert (shown.count("<tr>"), shown.endswith("</table><p>the first 40 rows</p>")) == (41, True)
+
+
+def test_a_package_that_is_missing_is_named(result, monkeypatch):
+    monkeypatch.setattr(arrow_rows, "find_spec", lambda name: None)
+    for take, package in ((result.df, "pandas"), (result.pl, "polars")):
+        with pytest.raises(SetupError, match=f"^this needs {package}: pip install {package}$"):
+            take()
+
+
+LATE = "SELECT CAST(CASE WHEN range < 400000 THEN '1' ELSE 'y' END AS INT) AS n FROM range(500000)"
+
+
+@pytest.mark.parametrize("take", ["arrow", "df", "pl", "read_all", "_repr_html_", "__repr__"])
+def test_a_query_that_fails_after_its_first_rows_says_why(tmp_path, take):
+    make_table(str(tmp_path / "t"), "t")
+    sql = LATE if "repr" not in take else "SELECT CAST(value::VARCHAR AS INT) FROM t"
+    with query(str(tmp_path), sql) as made, pytest.raises(QueryError, match="Could not convert string"):
+        getattr(made, take)()
+
+
+def test_columns_of_one_name_get_the_first_number_that_is_free(tmp_path):
+    make_table(str(tmp_path / "t"), "t")
+    made = query(str(tmp_path), "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS A")
+    assert made.arrow().to_pylist() == [{"a": 1, "a_2": 2, "a_1": 3, "A": 4}]
