@@ -81,6 +81,15 @@ def require_free_port(host: str, port: int, option: str) -> None:
         raise SetupError(f"can't listen on {Address(host, port)}: {error.strerror}; see {option}") from error
 
 
+def is_free(host: str, port: int) -> bool:
+    """Returns whether the port can be listened on."""
+    try:
+        try_to_listen(Address(host, port))
+    except OSError:
+        return False
+    return True
+
+
 def try_to_listen(address: Address) -> None:
     """Listens on an address for a moment; raises OSError where that is not possible."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

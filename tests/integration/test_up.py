@@ -16,6 +16,7 @@ import pytest
 
 from millrace.client import Admin, Cluster
 from millrace.errors import MillraceError
+from millrace.ports import free_port
 from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
 from millrace_ops.supervisor.supervised import session_members
@@ -197,6 +198,46 @@ def test_a_second_start_finds_the_topics_of_the_first(warm_up):
         assert process.wait(240) == 0
 
 
+def test_zookeeper_keeps_its_address_while_its_port_is_free(warm_up):
+    def started(*options):
+        process = warm_up(*FREE, "--no-dagster", *options)
+        address = await_addresses(process)["ZooKeeper"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(240) == 0
+        return address
+
+    first = started()
+    assert started() == first
+    with socket.create_server(("127.0.0.1", int(first.split(":")[1]))):
+        second = started()
+        assert second != first
+    assert started() == second
+    chosen = free_port()
+    assert started("--zookeeper-port", str(chosen)) == f"127.0.0.1:{chosen}"
+    assert started() == f"127.0.0.1:{chosen}"
+    assert started("--zookeeper-port", "0") != f"127.0.0.1:{chosen}"
+
+
+def test_what_is_printed_is_kept_for_commands_while_the_platform_runs(warm_up, tmp_path):
+    process = warm_up(*FREE, "--no-dagster", "--secure", "--console")
+    printed = await_addresses(process)
+    file = tmp_path / "state" / "addresses.json"
+    assert json.loads(file.read_text()) == {
+        "bootstrap": printed["broker"],
+        "zookeeper": printed["ZooKeeper"],
+        "admin": printed["metrics"].removesuffix("/metrics"),
+        "dagster": None,
+        "console": printed["console"],
+        "client_config": printed["client properties"],
+    }
+    command = [sys.executable, "-c", MILLRACE, "--platform", str(tmp_path / "state"), "brokers"]
+    listed = subprocess.run([*command, "list"], capture_output=True, text=True, check=False)
+    assert printed["broker"].split(":")[1] in listed.stdout, listed.stderr
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(240) == 0
+    assert not file.exists()
+
+
 def test_a_zookeeper_of_the_users_own_is_used_and_left_running(up, zookeeper):
     process = up(*FREE, "--no-dagster", "--zookeeper", f"{zookeeper.address}/test_up")
     assert await_addresses(process)["ZooKeeper"] == f"{zookeeper.address}/test_up"
@@ -274,11 +315,11 @@ def test_what_a_killed_platform_had_started_ends_with_it(up):
     assert await_addresses(again)
 
 
-@pytest.mark.parametrize("option", ["--listen", "--admin", "--dagster-port"])
+@pytest.mark.parametrize("option", ["--listen", "--admin", "--dagster-port", "--zookeeper-port"])
 def test_a_port_in_use_is_named_with_its_option(warm_up, option):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        value = str(port) if option == "--dagster-port" else f"127.0.0.1:{port}"
+        value = str(port) if option.endswith("-port") else f"127.0.0.1:{port}"
         process = warm_up(*FREE, option, value)
         assert process.wait(240) == 1
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"

@@ -52,3 +52,9 @@ def test_the_page_for_contributors_names_targets_and_files_that_there_are():
 def test_the_architecture_names_files_that_there_are_by_whole_paths():
     named = set(re.findall(r"`([\w./-]+(?:\.py|\.tsv|/))`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_no_page_has_a_platform_s_state_in_a_folder_of_the_sources():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    given = [(page.name, one) for page in pages for one in re.findall(r"--dir[ =]([\w./-]+)", page.read_text("utf-8"))]
+    assert [(page, one) for page, one in given if (ROOT / one).is_relative_to(ROOT) and (ROOT / one).exists()] == []

@@ -39,6 +39,7 @@ from millrace_ops.cli import (
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS, Json
 from millrace_ops.cli.output import print_json, print_table
+from millrace_ops.cli.platform import use_platform
 from millrace_ops.cli.profile import use_profile
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -215,6 +216,16 @@ def root(
             help="Take addresses from this profile of the profile file (docs/command-line.md).",
             is_eager=True,
             callback=use_profile,
+        ),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="MILLRACE_PLATFORM",
+            help="Take addresses from the platform that `millrace up --dir DIR` runs, before those of a profile.",
+            is_eager=True,
+            callback=use_platform,
         ),
     ] = None,
 ) -> None:

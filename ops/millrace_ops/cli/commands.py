@@ -19,6 +19,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from millrace.config import MAX_INT
 from millrace.errors import SetupError
 from millrace.extras import require
+from millrace_ops.cli.platform import found_addresses
 
 if TYPE_CHECKING:
     from typer._click.core import Context
@@ -49,6 +50,12 @@ class Command(TyperCommand):
                 one.max = None  # larger values are refused, but the help leaves this bound out
             if isinstance(one, TyperOption) and not one.is_flag and not one.type_descriptor.is_choice:
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parses the command's arguments; addresses that nothing names are those of the platform that runs here."""
+        if ctx.find_root().default_map is None:
+            ctx.default_map = {**found_addresses(self.params, args)}
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Context) -> object:
         """Runs the command; raises SetupError where a package that it needs is not installed."""

@@ -8,7 +8,7 @@
     zookeeper_config = "/etc/millrace/zookeeper.properties"
 
 A profile sets the options that an environment variable may set too. What is typed wins over the environment, and both
-win over the profile. The profile `default` is used if none is named.
+win over the profile. The profile `default` is used if none is named. `--platform` replaces the profile (`platform`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def use_profile(context: typer.Context, name: str | None) -> str | None:
         if not context.resilient_parsing:  # while a shell completes, a damaged file is not the place to stop
             raise
         return name
-    context.default_map = _defaults(context.command, settings)
+    if settings and context.default_map is None:
+        context.default_map = defaults(context.command, settings)
     return name
 
 
@@ -99,8 +100,8 @@ def _has_mistake(lines: Sequence[bytes]) -> bool:
         return False
 
 
-def _defaults(command: Command, settings: Mapping[str, str]) -> Defaults:
+def defaults(command: Command, settings: Mapping[str, str]) -> Defaults:
     """Returns the settings as default values of options, nested by the names of commands."""
     if isinstance(command, TyperGroup):
-        return {name: _defaults(one, settings) for name, one in command.commands.items()}
+        return {name: defaults(one, settings) for name, one in command.commands.items()}
     return {one.name: settings[one.name] for one in command.params if one.envvar and one.name in settings}

@@ -11,16 +11,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from millrace.config import MAX_PORT
 from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS
 from millrace_ops.cli.output import print_table
+from millrace_ops.cli.platform import DIRECTORY
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from millrace_ops.supervisor.platform import Addresses, PlatformOptions
+    from millrace_ops.supervisor.addresses import Addresses
+    from millrace_ops.supervisor.platform import PlatformOptions
 
 Secure = Annotated[
     bool, typer.Option("--secure", help="TLS, users and rights for all that brokers serve; made at the first start.")
+]
+ZooKeeperPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=MAX_PORT,
+        help="Port of the ZooKeeper that is started; 0 takes a free one. By default a folder keeps its port.",
+    ),
 ]
 Config = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The broker's properties, by Kafka's names.", dir_okay=False)
@@ -34,7 +45,7 @@ def up(
     *,
     directory: Annotated[
         str, typer.Option("--dir", help="The folder for all state; created if it is missing.")
-    ] = ".millrace/up",
+    ] = DIRECTORY,
     brokers: Annotated[
         int, typer.Option(min=1, max=MAX_BROKERS, help="How many brokers; each further one takes the next ports.")
     ] = 1,
@@ -52,13 +63,14 @@ def up(
         str, typer.Option(help="Where Dagster's UI listens. It asks for no password: whoever reaches it launches runs.")
     ] = "127.0.0.1",
     dagster_port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of Dagster's UI; 0 takes a free one.")
+        int, typer.Option(min=0, max=MAX_PORT, help="Port of Dagster's UI; 0 takes a free one.")
     ] = 3000,
     dagster: Annotated[bool, typer.Option(help="Run Dagster too.")] = True,
     zookeeper: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT[/chroot]", help="A ZooKeeper that runs already; else one is started."),
     ] = None,
+    zookeeper_port: ZooKeeperPort = None,
     master: Annotated[str, typer.Option(help="The Spark master that loads run on.")] = "local[*,3]",
     warm: Annotated[
         bool, typer.Option(help="Keep a Spark running, so that loads don't wait for one; it takes a gigabyte.")
@@ -89,6 +101,7 @@ def up(
         dagster_host=dagster_host,
         dagster_port=dagster_port if dagster else None,
         zookeeper=zookeeper,
+        zookeeper_port=zookeeper_port,
         master=master,
         warm=warm,
         broker_properties=broker_properties(config, assignments or (), secure=secure),
@@ -120,13 +133,7 @@ def _run(options: PlatformOptions) -> None:
             with console.status("starting ZooKeeper, the broker and Dagster"):
                 platform.start()
             print("Millrace is up")
-            admin = platform.client_config("admin")
-            secrets = [] if admin is None else [("client properties", admin)]
-            console_url = (
-                [("console", f"{platform.addresses.brokers[0].admin}/console/")] if platform.has_console else []
-            )
-            addresses = _addresses(platform.addresses, platform.directory)
-            print_table(("part", "address"), [*addresses, *console_url, *secrets])
+            print_table(("part", "address"), _addresses(platform.addresses, platform.directory))
             print("Ctrl-C stops all of it.", flush=True)
             with HealthWatch(platform.health) as watch, shown_health(console, lambda: watch.latest) as show:
                 platform.supervisor.wait(show)
@@ -135,6 +142,7 @@ def _run(options: PlatformOptions) -> None:
 
 
 def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
+    further = [("console", addresses.console), ("client properties", addresses.client_config)]
     return [
         *((one.place.part, one.broker) for one in addresses.brokers),
         ("ZooKeeper", addresses.zookeeper),
@@ -144,6 +152,7 @@ def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
             for one in addresses.brokers
         ),
         ("state and logs", directory),
+        *((part, address) for part, address in further if address is not None),
     ]
 
 

@@ -5,6 +5,7 @@
     DIR/warehouse/   one Delta table per topic           DIR/logs/      what each process wrote
     DIR/defs/        what is declared, defs.yaml         DIR/dg.toml     which makes DIR a project of `dg`
     DIR/.lock        held while a platform runs here     DIR/secrets/   broker.properties, and what `SecretsFolder` has
+    DIR/addresses.json   of the platform, while it runs (`addresses`)
 
 A platform that was killed at any point goes on where it was when it is started again on the same folder: each part
 recovers its own state.
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import javaproperties
 
@@ -25,13 +26,15 @@ from millrace.addresses import LOOPBACK, PLAINTEXT, Address, parse_listen_addres
 from millrace.clock import Clock
 from millrace.errors import InvalidConfigError, SetupError
 from millrace.fs import FileSystem
-from millrace.ports import free_port, require_free_port
+from millrace.ports import free_port, is_free, require_free_port
 from millrace.security.client_config import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
+from millrace.zk.embedded import former_port
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
 from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
 from millrace_broker.startup.given import read_given
 from millrace_broker.startup.options import parse_options
+from millrace_ops.supervisor.addresses import Addresses, BrokerAddresses, remove_addresses, write_addresses
 from millrace_ops.supervisor.brokers import BrokerPlace, broker_places, replication_properties
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
@@ -70,6 +73,8 @@ class PlatformOptions:
         dagster_host: The host on which the UI listens; everybody who reaches it can launch runs.
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
+        zookeeper_port: The port of the ZooKeeper that is started, 0 for a free one; None for the one that it had at its
+            last start, if that is free.
         master: The Spark master that loads run on.
         warm: Whether a Spark is kept running for the loads.
         broker_properties: Further properties of the broker, which no process list shows.
@@ -88,6 +93,7 @@ class PlatformOptions:
     dagster_host: str = LOOPBACK
     dagster_port: int | None = 3000
     zookeeper: str | None = None
+    zookeeper_port: int | None = None
     master: str = "local[*,3]"
     warm: bool = False
     broker_properties: Mapping[str, str] = field(default_factory=dict)
@@ -96,33 +102,6 @@ class PlatformOptions:
     console: bool = False
     secure: bool = False
     users: tuple[FirstUser, ...] = ()
-
-
-class BrokerAddresses(NamedTuple):
-    """The addresses of a broker: `HOST:PORT`, and the URL of its admin endpoint."""
-
-    place: BrokerPlace
-    broker: str
-    admin: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """The addresses of a platform: `HOST:PORT` of ZooKeeper, those of the brokers, and the URL of Dagster."""
-
-    zookeeper: str
-    brokers: tuple[BrokerAddresses, ...]
-    dagster: str | None
-
-    @property
-    def broker(self) -> str:
-        """Returns the bootstrap address: `HOST:PORT` of each broker, with commas between."""
-        return ",".join(one.broker for one in self.brokers)
-
-    @property
-    def admin(self) -> str:
-        """Returns the URL of each broker's admin endpoint, with commas between."""
-        return ",".join(one.admin for one in self.brokers)
 
 
 class Platform:
@@ -153,6 +132,7 @@ class Platform:
         try:
             self.supervisor.__exit__(*error)
         finally:
+            remove_addresses(self.directory)
             self._fs.close(self._lock_fd)
 
     def path(self, name: str) -> str:
@@ -196,7 +176,10 @@ class Platform:
         brokers = tuple(
             BrokerAddresses(place, *broker_addresses(child)) for place, child in zip(places, children, strict=True)
         )
-        self.addresses = Addresses(zookeeper=zookeeper, brokers=brokers, dagster=None)
+        client_config = self.client_config(ADMIN.name)
+        self._announce(
+            Addresses(zookeeper=zookeeper, brokers=brokers, has_console=self.has_console, client_config=client_config)
+        )
 
     @property
     def has_console(self) -> bool:
@@ -231,7 +214,11 @@ class Platform:
             daemon_service(DagsterApi(url), workspace, environment),
             stop_together=False,  # the ticks of the daemon ask the webserver
         )
-        self.addresses = replace(self.addresses, dagster=url)
+        self._announce(replace(self.addresses, dagster=url))
+
+    def _announce(self, addresses: Addresses) -> None:
+        self.addresses = addresses
+        write_addresses(self.directory, addresses)
 
     def _start_warm_spark(self, environment: Mapping[str, str]) -> str:
         """Starts the Spark Connect server that loads share, and returns its address."""
@@ -274,13 +261,21 @@ class Platform:
         return SecretsFolder(self.path("secrets"), self._fs, self._clock)
 
     def _start_zookeeper(self) -> str:
-        port, place = free_port(), self.path("zookeeper")
+        place = self.path("zookeeper")
+        port = self._zookeeper_port(Path(place))
         if self._hardening is None:
             self.supervisor.start(zookeeper_service(place, port))
         else:
             settings, flags = self._hardening.zookeeper_settings, self._hardening.zookeeper_flags
             self.supervisor.start(zookeeper_service(place, port, settings, flags))
         return f"{LOOPBACK}:{port}"
+
+    def _zookeeper_port(self, place: Path) -> int:
+        """Returns the port for ZooKeeper; one that was chosen by nobody stays the same while it is free."""
+        given, former = self._options.zookeeper_port, former_port(place)
+        if given is None and former is not None and is_free(LOOPBACK, former):
+            return former
+        return given or free_port()
 
     def _broker_service(self, place: BrokerPlace, zookeeper: str, config: str) -> Service:
         return broker_service(
@@ -348,6 +343,10 @@ class Platform:
         for place in places:
             for option, address in (("--listen", place.listen), ("--admin", place.admin)):
                 require_free_port(*parse_listen_address(address), option)
+        if self._options.zookeeper_port is not None:
+            if self._options.zookeeper is not None:
+                raise SetupError("--zookeeper-port is for a ZooKeeper that is started; --zookeeper names one that runs")
+            require_free_port(LOOPBACK, self._options.zookeeper_port, "--zookeeper-port")
         if self._options.dagster_port is not None:
             require_free_port(self._options.dagster_host, self._options.dagster_port, "--dagster-port")
 

@@ -9,6 +9,7 @@ server may have taken the port.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -31,6 +32,8 @@ JAVA_FLAGS = (
     "-Dzookeeper.jmx.log4j.disable=true",
 )
 MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+CONFIG_FILE = "zoo.cfg"
+PORT = re.compile(r"^clientPort=(\d{1,5})$", re.MULTILINE)
 CONFIG = """\
 clientPort={port}
 clientPortAddress={host}
@@ -56,11 +59,20 @@ def server_command(directory: Path, port: int, settings: str = "", java_flags: S
     jars = _jars(has_netty=any(one in settings for one in NEED_NETTY))
     java, class_path = find_java(), ":".join(map(str, jars))
     directory.mkdir(parents=True, exist_ok=True)
-    config = directory / "zoo.cfg"
+    config = directory / CONFIG_FILE
     lines = CONFIG.format(port=port, host=LOOPBACK, directory=directory.absolute()) + settings
     config.write_text(lines, encoding="utf-8")
     main_class = QUORUM_MAIN_CLASS if "\nserver." in lines else MAIN_CLASS
     return (str(java), *JAVA_FLAGS, *java_flags, "-cp", class_path, main_class, str(config))
+
+
+def former_port(directory: Path) -> int | None:
+    """Returns the port of the server that was last started on this folder; None where there was none."""
+    try:
+        found = PORT.search((directory / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(found[1]) if found else None
 
 
 def is_serving(host: str, port: int, directory: Path | None = None) -> bool:

@@ -1,8 +1,10 @@
-"""Addresses that need not be typed: by an option, an environment variable, a profile, or the default."""
+"""Addresses that need not be typed: by an option, an environment variable, a platform, a profile, or the default."""
+
+import json
 
 import pytest
 
-from millrace.errors import InvalidConfigError
+from millrace.errors import InvalidConfigError, SetupError
 from millrace_ops.cli import profile
 from millrace_ops.cli.app import app
 from millrace_ops.cli.options import ClusterAccess
@@ -24,8 +26,9 @@ class AskedError(Exception):
 def write(tmp_path, monkeypatch):
     """Writes the profile file of a user who has no Millrace variables."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("MILLRACE_BOOTSTRAP", "MILLRACE_ZOOKEEPER", "MILLRACE_CLIENT_CONFIG", "MILLRACE_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for name in ("BOOTSTRAP", "ZOOKEEPER", "CLIENT_CONFIG", "ZOOKEEPER_CONFIG", "PROFILE", "PLATFORM"):
+        monkeypatch.delenv(f"MILLRACE_{name}", raising=False)
     (tmp_path / "millrace").mkdir()
 
     def write(text):
@@ -117,3 +120,61 @@ def test_a_wrong_file_is_one_line_that_names_file_and_line(write, text, word):
 
 def test_a_named_profile_needs_its_file(write, asked):
     assert asked("--profile", "prod") == f"there is no profile prod: {profile.profile_path()} does not exist"
+
+
+@pytest.fixture
+def platform(write, tmp_path):
+    """The files of a platform that runs in the default folder, and of another one in `other`."""
+    for folder, bootstrap, client_config in (
+        (".millrace/up", "here:1", "/here.properties"),
+        ("other", "other:1", None),
+    ):
+        content = {"bootstrap": bootstrap, "zookeeper": f"{bootstrap}1", "client_config": client_config}
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "addresses.json").write_text(json.dumps(content))
+    return write
+
+
+def test_without_a_profile_the_platform_of_the_working_folder_is_asked(platform, asked):
+    assert asked() == "here:1 /here.properties"
+    platform('[profiles.default]\nbootstrap = "default:9092"\n')
+    assert asked() == "default:9092"
+
+
+@pytest.mark.parametrize(
+    ("named", "asks"),
+    [
+        ("MILLRACE_BOOTSTRAP", "named"),
+        ("MILLRACE_CLIENT_CONFIG", "127.0.0.1:9092 named"),
+        ("MILLRACE_ZOOKEEPER", "127.0.0.1:9092"),
+        (("--bootstrap", "named"), "named"),
+        (("--bootstrap=named",), "named"),
+        (("--client-config", "named"), "127.0.0.1:9092 named"),
+    ],
+)
+@pytest.mark.usefixtures("platform")
+def test_a_named_address_is_never_joined_by_those_of_the_working_folder(asked, monkeypatch, named, asks):
+    if isinstance(named, str):
+        monkeypatch.setenv(named, "named")
+        assert asked() == asks
+    else:
+        assert asked(after=named) == asks
+
+
+def test_a_named_platform_goes_before_profiles_and_after_the_environment(platform, asked, monkeypatch):
+    platform(PROD)
+    assert asked("--platform", "other") == "other:1"
+    assert asked("--platform", "other", "--profile", "prod") == "other:1"
+    assert asked("--profile", "prod", "--platform", "other") == "other:1"
+    monkeypatch.setenv("MILLRACE_PLATFORM", "other")
+    assert asked() == "other:1"
+    assert asked("--platform", ".millrace/up") == "here:1 /here.properties"
+    monkeypatch.setenv("MILLRACE_BOOTSTRAP", "environment:9092")
+    assert asked() == "environment:9092"
+
+
+def test_a_folder_in_which_no_platform_runs_is_named(write):
+    error = CommandRunner().invoke(app, ["--platform", "shop", "topics", "list"], prog_name="millrace").exception
+    assert isinstance(error, SetupError)
+    assert "no platform runs in shop: shop/addresses.json can't be read" in str(error)
+    assert "`millrace up --dir shop` starts one" in str(error)
