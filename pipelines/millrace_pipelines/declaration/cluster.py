@@ -197,6 +197,7 @@ class DeclaredCluster:
         name: The first part of the asset keys, the name of the resource, and the beginning of all other names.
         known_topics: The topics that the cluster had when it was last asked.
         tables: The tables in the order of their topics' names, those that are only observed among them.
+        load_new_records: Whether tables without a schedule are loaded unless somebody stops the sensor.
         reload_since: The first day that can be reloaded by partition.
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
         environment: What the environment added when it was last looked at.
@@ -205,6 +206,7 @@ class DeclaredCluster:
     name: str
     known_topics: frozenset[str]
     tables: tuple[DeclaredTable, ...]
+    load_new_records: bool
     reload_since: date
     has_zookeeper: bool
     environment: Environment
@@ -249,6 +251,7 @@ def declared_cluster(
             )
             for topic, declared in shown.items()
         ),
+        load_new_records=declaration.load_new_records,
         reload_since=declaration.reload_since,
         has_zookeeper=bool(declaration.zookeeper) or environment.has_zookeeper,
         environment=environment,
