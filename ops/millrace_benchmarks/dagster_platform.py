@@ -103,7 +103,11 @@ def platform(directory: Path, topics: Sequence[str], *options: str) -> Iterator[
     """
     state = directory / "state"
     state.mkdir(parents=True)
-    tables = {"undeclared_topics": "ignore", "tables": [{"topic": topic} for topic in topics]}
+    tables = {
+        "undeclared_topics": "ignore",
+        "load_new_records": False,
+        "tables": [{"topic": topic} for topic in topics],
+    }
     declared = {"type": "millrace_pipelines.MillraceComponent", "attributes": tables}
     write_definitions(str(state), "cluster/defs.yaml", json.dumps(declared))
     make_project(str(state))

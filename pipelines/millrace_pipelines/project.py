@@ -42,7 +42,7 @@ attributes:
   #  - topic: flights
   #    partitions: 4
   #    schema: flights.json          # beside this file
-  #    schedule: "*/15 * * * *"      # or lag_bound: 10000
+  #    schedule: "*/15 * * * *"      # or lag_bound: 10000; with neither, as soon as there are new records
   #    freshness: 1h
   #    owners: [team:data]
 """

@@ -40,7 +40,7 @@ LOAD = "millrace/table/events"
 RUNS = (["millrace/retention"], ["millrace/compaction"])
 DECLARED = """
 type: millrace_pipelines.MillraceComponent
-attributes: {tables: [{topic: events, partitions: 1, config: {cleanup.policy: compact}}]}
+attributes: {load_new_records: false, tables: [{topic: events, partitions: 1, config: {cleanup.policy: compact}}]}
 """
 
 

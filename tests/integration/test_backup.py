@@ -8,9 +8,9 @@ import threading
 
 from millrace.client import Cluster, Groups, SimpleConsumer, SyncProducer
 from millrace.client.groups import GroupOffset
+from millrace.client.log_check import check_topics
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.cli.verify_broker import check_topics
 from millrace_support.backup_commands import backup_broker
 
 SETTINGS = {"log.segment.bytes": "20000", "offsets.topic.num.partitions": "1"}

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
+from millrace.client.log_check import check_topics
 from millrace.records.batch import walk
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
-from millrace_ops.cli.verify_broker import check_topics
 from millrace_support.await_brokers import await_brokers
 
 pytestmark = pytest.mark.usefixtures("warm_path")

@@ -36,6 +36,7 @@ CARRIERS = ("AA", "UA")
 DEFINITIONS = f"""
 type: millrace_pipelines.MillraceComponent
 attributes:
+  load_new_records: false
   reload_since: {DAYS[0]}
   tables:
     - topic: flights

@@ -24,6 +24,7 @@ DEFINITIONS = """
 type: millrace_pipelines.MillraceComponent
 attributes:
   undeclared_topics: observe
+  load_new_records: false
   reload_since: 2026-03-01
   tables:
     - topic: flights

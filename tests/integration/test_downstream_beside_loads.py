@@ -16,7 +16,7 @@ EVENTS = "millrace/table/events"
 DEFINITIONS = {
     "cluster/defs.yaml": """
 type: millrace_pipelines.MillraceComponent
-attributes: {tables: [{topic: events}, {topic: gates}]}
+attributes: {load_new_records: false, tables: [{topic: events}, {topic: gates}]}
 """,
     "gated.py": """
 from millrace_pipelines.defs.downstream import micro_batch_asset

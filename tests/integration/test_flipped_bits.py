@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
+from millrace.client.log_check import check_topics
 from millrace.errors import MillraceError
 from millrace.fs import OsFileSystem
 from millrace.records.batch import HEADER_BYTES, walk
@@ -21,7 +22,6 @@ from millrace.records.compression import Codec
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
-from millrace_ops.cli.verify_broker import check_topics
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.delta.table import Table

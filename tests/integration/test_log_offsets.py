@@ -11,7 +11,7 @@ import pytest
 from millrace.client import Admin, Cluster, LogOffsets, SyncProducer, read_log_offsets
 from millrace.client.connection import CLIENT_VERSIONS
 from millrace.client.fetched import IsolationLevel
-from millrace.client.log_offsets import PARTITIONS_PER_REQUEST
+from millrace.client.log_offsets import PARTITIONS_PER_REQUEST, read_first_times
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, NotLeaderError, UnknownTopicError
 from millrace.records.record import NewRecord
 from millrace.uuids import NO_TOPIC_ID
@@ -228,3 +228,15 @@ def test_a_real_broker_tells_the_offsets_of_each_partition(broker):
     assert found["events", 2] == LogOffsets(0, 0, 0, 0)
     assert found["events", 1] == LogOffsets(1, 2, 2, 0)
     assert isinstance(found["events", 3], UnknownTopicError)
+
+
+def test_a_real_broker_tells_since_when_each_partition_has_records(broker):
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("aged", 3)
+        producer = SyncProducer(cluster)
+        producer.send("aged", 0, [NewRecord(b"a", timestamp_ms=5_000), NewRecord(b"b", timestamp_ms=4_000)])
+        producer.send("aged", 1, [NewRecord(b"a", timestamp_ms=5_000), NewRecord(b"b", timestamp_ms=6_000)])
+        Admin(cluster).delete_records("aged", 1, 1)
+        found = read_first_times(cluster, [("aged", partition) for partition in range(4)])
+    assert [found["aged", partition] for partition in range(3)] == [5_000, 6_000, None]
+    assert isinstance(found["aged", 3], UnknownTopicError)

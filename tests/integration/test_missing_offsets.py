@@ -13,11 +13,11 @@ from millrace import read_topic
 from millrace.client import Admin, Cluster, Configs, ResourceKind, SimpleConsumer, SyncProducer
 from millrace.client.consumer import ConsumerConnector
 from millrace.client.damaged_batches import MissingOffsetsError
+from millrace.client.log_check import check_topics
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
-from millrace_ops.cli.verify_broker import check_topics
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.spark.errors import Accept, OffsetsLostError
 from millrace_pipelines.spark.session import local_master, spark_session

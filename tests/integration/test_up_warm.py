@@ -33,6 +33,11 @@ def wait_until(is_so, platform):
     until(look, pause_s=0.25)
 
 
+def runs_of(api):
+    answer = api.query("{ runsOrError { ... on Runs { results { runId } } } }")
+    return [one["runId"] for one in answer["runsOrError"]["results"]]
+
+
 def servers():
     return [one for one in psutil.Process().children(recursive=True) if is_server(one)]
 
@@ -45,7 +50,7 @@ def is_server(process):
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("warm_processes")
-def test_loads_are_sessions_of_the_spark_that_is_kept(tmp_path):
+def test_a_declared_table_loads_by_itself_in_a_session_of_the_spark_that_is_kept(tmp_path):
     free = "127.0.0.1:0"
     options = PlatformOptions(
         directory=str(tmp_path), listen=free, admin=free, dagster_port=0, master="local[1,3]", warm=True
@@ -58,7 +63,8 @@ def test_loads_are_sessions_of_the_spark_that_is_kept(tmp_path):
         with Cluster(platform.addresses.broker) as cluster:
             wait_until(lambda: "events" in cluster.metadata(None).topics, platform)
             SyncProducer(cluster).send("events", 0, [NewRecord(b"one")])
-        run = api.launch([EVENTS])
+        wait_until(lambda: runs_of(api), platform)
+        [run] = runs_of(api)
         wait_until(lambda: api.run(run).is_finished, platform)
         done = api.run(run)
         assert (done.status, done.figures[EVENTS]["rows"]) == ("SUCCESS", 1), done.failure

@@ -1,6 +1,6 @@
 """`millrace verify`: checks the files of logs byte by byte, while no broker has them open.
 
-With `--bootstrap` it reads the partitions of a running cluster instead (`verify_broker`).
+With `--bootstrap` it reads the partitions of a running cluster instead (`millrace.client.log_check`).
 It checks every batch's length, CRC and offsets, and that index entries mean what they say; it also finds transactions
 that nothing will ever end (`txns.hanging`). A finding names the file and the byte. With `--repair` it drops what lies
 between an invalid message and the next valid one, and nothing else; the original file stays beside it as `.damaged`.
@@ -23,9 +23,9 @@ from millrace_ops.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millrace.client.log_check import PartitionReport
     from millrace_broker.storage.recovery.offline_logs import SegmentRepair, SegmentReport
     from millrace_broker.storage.reports import LogFinding
-    from millrace_ops.cli.verify_broker import PartitionReport
 
 
 def verify(
@@ -61,7 +61,7 @@ def verify(
 
 
 def _verify_broker(bootstrap: str, client_config: str | None, topics: Sequence[str], *, as_json: bool) -> NoReturn:
-    from millrace_ops.cli.verify_broker import check_topics
+    from millrace.client.log_check import check_topics
 
     with ClusterAccess(bootstrap, client_config).open() as cluster:
         reports = list(check_topics(cluster, topics))

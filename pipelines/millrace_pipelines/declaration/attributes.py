@@ -149,7 +149,8 @@ class TableDeclaration(_Declared):
         group: The group whose offsets tools see; by default a name made of the table's.
         max_records_per_run: The largest number of offsets that one load takes.
         schedule: When to load: a cron schedule, in UTC.
-        lag_bound: Load as soon as the table lags the topic by this many records, in place of a schedule.
+        lag_bound: Load as soon as the table lags the topic by this many records, in place of a schedule; with neither,
+            as soon as the topic has any record that the table lacks.
         freshness: How old the newest load may be.
         max_dead_letter_share: The share of a load's records that may be dead letters, from 0 to 1.
         max_skipped_offsets: How many offsets the table may go on without.
@@ -218,6 +219,7 @@ class ClusterDeclaration(_Declared):
         spark: Settings of Spark, for every load.
         load_metrics: A folder, for a file of metrics for each table whose loads fail or succeed; none by default.
         webhook: The http(s) URL to which failures are reported, which may be a secret; by default MILLRACE_WEBHOOK.
+        load_new_records: Whether the sensor that loads tables without a schedule runs until somebody stops it.
         reload_since: The first day that can be reloaded by partition.
         undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
         tables: The declarations.
@@ -236,6 +238,7 @@ class ClusterDeclaration(_Declared):
     spark: Mapping[str, str] = {}
     load_metrics: str | None = None
     webhook: Webhook | None = Field(default=None, repr=False)
+    load_new_records: bool = True
     reload_since: date = date(2020, 1, 1)
     undeclared_topics: Undeclared = Undeclared.OBSERVE
     tables: tuple[TableDeclaration, ...] = ()

@@ -44,6 +44,7 @@ VERSION = 1
 SCHEMA_DIR = "MILLRACE_SCHEMA_DIR"
 ZOOKEEPER = "MILLRACE_ZOOKEEPER"
 WEBHOOK = "MILLRACE_WEBHOOK"
+ADMIN_URL = "MILLRACE_ADMIN_URL"
 
 
 class Environment(NamedTuple):
@@ -53,11 +54,13 @@ class Environment(NamedTuple):
         schema_dir: The folder of schemas TOPIC.json, for topics whose declaration names none; "" for none.
         has_zookeeper: Whether MILLRACE_ZOOKEEPER is set, so that there may be groups in it.
         has_webhook: Whether MILLRACE_WEBHOOK is set, whose address may be a secret.
+        has_admin: Whether MILLRACE_ADMIN_URL is set, so that brokers can be asked for maintenance.
     """
 
     schema_dir: str = ""
     has_zookeeper: bool = False
     has_webhook: bool = False
+    has_admin: bool = False
 
 
 class State(NamedTuple):
@@ -69,7 +72,12 @@ class State(NamedTuple):
 
 def environment_of(variables: Mapping[str, str]) -> Environment:
     """Returns the settings that the given environment variables add to the declarations."""
-    return Environment(variables.get(SCHEMA_DIR, ""), bool(variables.get(ZOOKEEPER)), bool(variables.get(WEBHOOK)))
+    return Environment(
+        schema_dir=variables.get(SCHEMA_DIR, ""),
+        has_zookeeper=bool(variables.get(ZOOKEEPER)),
+        has_webhook=bool(variables.get(WEBHOOK)),
+        has_admin=bool(variables.get(ADMIN_URL)),
+    )
 
 
 def topics_there(cluster: Cluster) -> frozenset[str]:
@@ -103,8 +111,8 @@ def _topics(names: object) -> frozenset[str]:
 
 def _environment(fields: object) -> Environment:
     match fields:
-        case {"schema_dir": str(schemas), "has_zookeeper": bool(zookeeper), "has_webhook": bool(webhook)}:
-            return Environment(schemas, zookeeper, webhook)
+        case {"schema_dir": str(schemas), "has_zookeeper": bool(zookeeper), "has_webhook": bool(webhook), **later}:
+            return Environment(schemas, zookeeper, webhook, later.get("has_admin") is True)
     return Environment()
 
 
@@ -197,16 +205,20 @@ class DeclaredCluster:
         name: The first part of the asset keys, the name of the resource, and the beginning of all other names.
         known_topics: The topics that the cluster had when it was last asked.
         tables: The tables in the order of their topics' names, those that are only observed among them.
+        load_new_records: Whether tables without a schedule are loaded unless somebody stops the sensor.
         reload_since: The first day that can be reloaded by partition.
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
+        has_admin: Whether its brokers have an admin endpoint, which Apache Kafka's have not.
         environment: What the environment added when it was last looked at.
     """
 
     name: str
     known_topics: frozenset[str]
     tables: tuple[DeclaredTable, ...]
+    load_new_records: bool
     reload_since: date
     has_zookeeper: bool
+    has_admin: bool
     environment: Environment
 
     @property
@@ -249,8 +261,10 @@ def declared_cluster(
             )
             for topic, declared in shown.items()
         ),
+        load_new_records=declaration.load_new_records,
         reload_since=declaration.reload_since,
         has_zookeeper=bool(declaration.zookeeper) or environment.has_zookeeper,
+        has_admin=bool(declaration.admin_url) or environment.has_admin,
         environment=environment,
     )
 

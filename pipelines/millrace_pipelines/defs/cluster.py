@@ -32,6 +32,8 @@ from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_res
 from millrace_pipelines.defs.load_assets import cluster_assets
 from millrace_pipelines.defs.load_automation import load_selection, load_sensors, table_history_sensor, table_schedules
 from millrace_pipelines.defs.maintenance import (
+    OF_LOGS,
+    OF_TABLES,
     compaction_asset,
     failures_in_words,
     maintenance_group,
@@ -40,6 +42,7 @@ from millrace_pipelines.defs.maintenance import (
     retention_asset,
     table_upkeep_asset,
 )
+from millrace_pipelines.defs.maintenance_by_protocol import OF_FOREIGN_LOGS, log_check_asset, settings_assets
 from millrace_pipelines.defs.repairs import reloads_by_day, repair_jobs
 from millrace_pipelines.defs.table_check_results import findings_list
 from millrace_pipelines.defs.table_checks import table_checks
@@ -149,17 +152,16 @@ def cluster_definitions(
         webhook: The address to which failures are reported; None for that of the environment, if it has one.
     """
     name = cluster.name
-    maintenance = [retention_asset(name), compaction_asset(name), recovery_check_asset(name), table_upkeep_asset(name)]
     groups = [groups_asset(name)] if cluster.has_zookeeper else []
     groups_checks = [groups_check(name)] if groups else []
     alerts = [alerts_sensor(cluster, webhook)] if webhook is not None or cluster.environment.has_webhook else []
     return dg.Definitions(
-        assets=linked([*cluster_assets(cluster), *reloads_by_day(cluster), *maintenance, *groups]),
+        assets=linked([*cluster_assets(cluster), *reloads_by_day(cluster), *maintenance_assets(cluster), *groups]),
         asset_checks=[*table_checks(cluster), *topic_checks(cluster), *groups_checks],
         jobs=[*_load_job(cluster), *repair_jobs(cluster)],
         sensors=[topics_sensor(cluster, state), *load_sensors(cluster), table_history_sensor(cluster), *alerts],
         schedules=[
-            *maintenance_schedules(name),
+            *maintenance_schedules(name, [*(OF_LOGS if cluster.has_admin else OF_FOREIGN_LOGS), *OF_TABLES]),
             *table_schedules(cluster),
             *([ownership_schedule(name)] if groups else []),
         ],
@@ -167,6 +169,17 @@ def cluster_definitions(
         # A load is another process, so that a run needs no process for each step.
         executor=dg.in_process_executor,
     )
+
+
+def maintenance_assets(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
+    """Returns the assets of a cluster's maintenance; those of its logs go by whether they can be asked for."""
+    name = cluster.name
+    logs = (
+        [retention_asset(name), compaction_asset(name), recovery_check_asset(name)]
+        if cluster.has_admin
+        else [settings_assets(cluster), log_check_asset(cluster)]
+    )
+    return [*logs, table_upkeep_asset(name)]
 
 
 def _load_job(cluster: DeclaredCluster) -> list["dg.UnresolvedAssetJobDefinition"]:

@@ -124,7 +124,17 @@ def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
     )
 
 
-def _table_spec(table: DeclaredTable) -> dg.AssetSpec:
+def loaded_when(cluster: DeclaredCluster, table: DeclaredTable) -> str:
+    """Returns the sentence of a table's page that says what loads it, and when."""
+    declared = table.declared
+    if declared.schedule is not None:
+        return f"The schedule {declared.schedule} (UTC) loads it."
+    lag = "any record" if declared.lag_bound is None else f"{declared.lag_bound:,} records"
+    unless = "" if cluster.load_new_records else ", once that is switched on,"
+    return f"The sensor {cluster.name}_new_records{unless} loads it as soon as it lacks {lag} of the topic."
+
+
+def _table_spec(cluster: DeclaredCluster, table: DeclaredTable) -> dg.AssetSpec:
     records = "typed columns beside the raw envelope" if table.schema else "the raw envelope"
     return dg.AssetSpec(
         step_key(table.keys.table),
@@ -134,9 +144,9 @@ def _table_spec(table: DeclaredTable) -> dg.AssetSpec:
         owners=table.declared.owners,
         tags=table.declared.tags,
         skippable=True,
-        description=f"The records of the topic {table.topic} as a Delta table: {records}. A run loads what is new "
-        "since the offsets in the table, and commits rows and offsets at once; one that finds nothing new is an "
-        "observation.",
+        description=f"The records of the topic {table.topic} as a Delta table: {records}. "
+        f"{loaded_when(cluster, table)} A run loads what is new since the offsets in the table, and commits rows and "
+        "offsets at once; one that finds nothing new is an observation.",
     )
 
 
@@ -157,7 +167,7 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"{cluster.name}_load_tables",
-        specs=[_table_spec(table) for table in cluster.loaded],
+        specs=[_table_spec(cluster, table) for table in cluster.loaded],
         can_subset=True,
         pool=SPARK_POOL,
         required_resource_keys={cluster.name},

@@ -60,6 +60,7 @@ from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, LOAD, RELOAD, TableCommit, commits_since
 
 RUNNING = dg.DefaultScheduleStatus.RUNNING
+SENSOR_RUNNING = dg.DefaultSensorStatus.RUNNING
 BOUNDS = (Check.FRESHNESS, Check.LAG)
 # The queue starts runs with a higher priority first, and those that a person launches have 0.
 BEHIND_PEOPLE = {"dagster/priority": "-1"}
@@ -127,15 +128,14 @@ def load_sensors(cluster: DeclaredCluster) -> list[dg.SensorDefinition]:
 
 
 def new_records_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
-    """Returns the sensor that loads tables without a schedule; it runs by default where one has a lag bound."""
+    """Returns the sensor that loads tables without a schedule; it runs unless the cluster's declaration forbids it."""
     tables = [table for table in cluster.loaded if table.declared.schedule is None]
-    is_bounded = any(table.declared.lag_bound for table in tables)
 
     @dg.sensor(
         name=f"{cluster.name}_new_records",
         target=load_selection(list(cluster.loaded)),
         minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING if is_bounded else dg.DefaultSensorStatus.STOPPED,
+        default_status=SENSOR_RUNNING if cluster.load_new_records else dg.DefaultSensorStatus.STOPPED,
         required_resource_keys={cluster.name},
         description="Loads all tables that lack records, or as many as their lag_bound says, in one run; tables with a "
         "schedule are left to it. After a load that failed, a table waits ten minutes. Loads that a person launches go "
@@ -183,7 +183,7 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{cluster.name}_table_lag",
         minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=SENSOR_RUNNING,
         required_resource_keys={cluster.name},
         description="Observes how many records a load of each table would read now, as long as there are any.",
     )
@@ -248,7 +248,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{cluster.name}_table_history",
         minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=SENSOR_RUNNING,
         required_resource_keys={cluster.name},
         description="Reports the loads, reloads, replays and erasures that the command line made, by the tables' "
         "history, and those of dead letters.",

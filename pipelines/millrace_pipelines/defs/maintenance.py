@@ -8,15 +8,17 @@
 A dry run is recorded as an observation, so that no materialization claims what was not done. Its figures have other
 names ("segments to delete"), since Dagster draws those of one name as one line. Retention and compaction keep to
 `REQUEST_INTERVAL_MS`, by which the broker knows that they are asked for.
+
+The first three need the brokers' admin endpoint; `maintenance_by_protocol` has those of a cluster without one.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import dagster as dg
 import pyarrow as pa
@@ -41,6 +43,7 @@ Cell: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"
 SHOWN_ROWS = 1_000
 SHOWN_ERRORS = 10
+NO_FINDINGS = "no_findings"
 
 
 class MaintenanceConfig(dg.Config):
@@ -79,7 +82,7 @@ def partition_metadata(reports: Sequence[Mapping[str, object]], size: str) -> Me
         for report in reports
         for segment in cast("list[dict[str, object]]", report["by_segment"])
     ]
-    return {**_largest("partitions", reports, size), **_largest("segments by size", segments, "size_bytes")}
+    return {**largest("partitions", reports, size), **largest("segments by size", segments, "size_bytes")}
 
 
 def report_table(partitions: Sequence[Mapping[str, object]]) -> dg.TableMetadataValue:
@@ -96,7 +99,8 @@ def label(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _largest(name: str, rows: Sequence[Mapping[str, object]], size: str) -> Metadata:
+def largest(name: str, rows: Sequence[Mapping[str, object]], size: str) -> Metadata:
+    """Returns metadata with a table of the 1,000 largest rows, by their field `size`, and how many it leaves out."""
     shown = heapq.nlargest(SHOWN_ROWS, rows, key=lambda row: cast("int", row[size]))
     return {name: report_table(shown), f"{name}, left out": len(rows) - len(shown)}
 
@@ -243,7 +247,7 @@ def recovery_check_asset(cluster: str) -> dg.AssetsDefinition:
             )
         ],
         check_specs=[
-            dg.AssetCheckSpec("no_findings", asset=key, description="Every batch is whole and its CRC-32C is right.")
+            dg.AssetCheckSpec(NO_FINDINGS, asset=key, description="Every batch is whole and its CRC-32C is right.")
         ],
     )
     def recovery_check(
@@ -303,8 +307,13 @@ def no_findings(partitions: Sequence[VerifiedPartition], asset_key: dg.AssetKey)
         for report in partitions
         for finding in report["findings"]
     ]
+    return findings_result(lines, asset_key)
+
+
+def findings_result(lines: Sequence[str], asset_key: dg.AssetKey) -> dg.AssetCheckResult:
+    """Returns a result that passes without lines, and else shows them."""
     return dg.AssetCheckResult(
-        check_name="no_findings",
+        check_name=NO_FINDINGS,
         asset_key=asset_key,
         passed=not lines,
         metadata={"findings": dg.MetadataValue.md("\n".join(lines) or "none")},
@@ -378,23 +387,34 @@ def _shown(report: MaintenanceReport) -> dict[str, int | str]:
     }
 
 
-SCHEDULES = (  # name, asset, cron, description
-    ("hourly_retention", "retention", "0 * * * *", "Applies the retention policies of every topic."),
-    ("hourly_compaction", "compaction", "30 * * * *", "Compacts the logs that are due."),
-    ("nightly_recovery_check", "recovery_check", "15 3 * * *", "Walks every log of the broker."),
-    ("nightly_table_upkeep", "table_upkeep", "45 3 * * *", "Compacts, checkpoints and vacuums every table."),
+class Upkeep(NamedTuple):
+    """A schedule of a cluster's maintenance: its name, the assets that it updates, when, and what it does."""
+
+    name: str
+    assets: tuple[str, ...]
+    cron: str
+    description: str
+
+
+OF_LOGS = (
+    Upkeep("hourly_retention", ("retention",), "0 * * * *", "Applies the retention policies of every topic."),
+    Upkeep("hourly_compaction", ("compaction",), "30 * * * *", "Compacts the logs that are due."),
+    Upkeep("nightly_recovery_check", ("recovery_check",), "15 3 * * *", "Walks every log of the broker."),
+)
+OF_TABLES = (
+    Upkeep("nightly_table_upkeep", ("table_upkeep",), "45 3 * * *", "Compacts, checkpoints and vacuums every table."),
 )
 
 
-def maintenance_schedules(cluster: str) -> list[dg.ScheduleDefinition]:
+def maintenance_schedules(cluster: str, upkeep: Iterable[Upkeep]) -> list[dg.ScheduleDefinition]:
     """Returns the schedules of a cluster's maintenance, which run by default."""
     return [
         dg.ScheduleDefinition(
-            name=f"{cluster}_{name}",
-            target=dg.AssetSelection.assets([cluster, asset]),
-            cron_schedule=cron,
+            name=f"{cluster}_{one.name}",
+            target=dg.AssetSelection.assets(*([cluster, asset] for asset in one.assets)),
+            cron_schedule=one.cron,
             default_status=dg.DefaultScheduleStatus.RUNNING,
-            description=description,
+            description=one.description,
         )
-        for name, asset, cron, description in SCHEDULES
+        for one in upkeep
     ]

@@ -16,7 +16,7 @@ from pydantic import Field
 from millrace.client import Cluster
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.security.client_config import admin_token, read_client_security
-from millrace_pipelines.declaration.cluster import SCHEMA_DIR
+from millrace_pipelines.declaration.cluster import ADMIN_URL, SCHEMA_DIR
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 
 CLIENT_TIMEOUT_S = 20.0
@@ -24,7 +24,7 @@ BOOTSTRAP = "MILLRACE_BOOTSTRAP"
 WAREHOUSE_DIR = "MILLRACE_WAREHOUSE_DIR"
 VARIABLES: Mapping[str, str] = {
     "client_config": CLIENT_CONFIG,  # for Spark's tasks, which may lack the variable
-    "admin_url": "MILLRACE_ADMIN_URL",
+    "admin_url": ADMIN_URL,
     "schema_dir": SCHEMA_DIR,
     "master": "MILLRACE_SPARK_MASTER",
     "dagster_url": "MILLRACE_DAGSTER_URL",

@@ -1,4 +1,4 @@
-"""Where the logs of many partitions start and end, asked of their leaders together (ListOffsets).
+"""Where the logs of many partitions start and end, and since when, asked of their leaders together (ListOffsets).
 
     metadata ──► the partitions of each leader, PARTITIONS_PER_REQUEST at a time
     of each leader: earliest, latest[, latest committed]   sent one behind the other, to all leaders before any answers
@@ -9,9 +9,9 @@ So a look waits for as many round trips as the leader with the most partitions g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from millrace.addresses import Address
 from millrace.client.answers import check, is_retriable
@@ -66,7 +66,11 @@ _QUESTIONS: Mapping[IsolationLevel, tuple[_Question, ...]] = {
     ),
 }
 
-_Found: TypeAlias = dict[Partition, LogOffsets | MillraceError]
+_THE_EPOCH_MS = 0  # the first record that is not older than this: the first one that has a time
+_FIRST_TIME = (_Question(_THE_EPOCH_MS, IsolationLevel.READ_UNCOMMITTED),)
+
+_Value = TypeVar("_Value")
+_Answers: TypeAlias = "Sequence[ListOffsetsPartitionResponse]"
 
 
 def read_log_offsets(
@@ -86,36 +90,66 @@ def read_log_offsets(
         isolation: Where the readable records end: at the high watermark, or at the last stable offset (KIP-98).
         metadata: Fresh metadata of these topics, if at hand, which spares the first request.
     """
+    return _read(cluster, partitions, _QUESTIONS[isolation], _offsets, metadata)
+
+
+def read_first_times(
+    cluster: Cluster, partitions: Iterable[Partition], *, metadata: ClusterMetadata | None = None
+) -> dict[Partition, int | MillraceError | None]:
+    """Returns the time (ms since 1970) of the first record in each partition's log, or the error that came instead.
+
+    It is None where no record has a time, as in an empty log. Arguments and errors are those of `read_log_offsets`.
+    """
+    return _read(cluster, partitions, _FIRST_TIME, _first_time, metadata)
+
+
+def _read(
+    cluster: Cluster,
+    partitions: Iterable[Partition],
+    questions: Sequence[_Question],
+    value: Callable[[_Answers], _Value],
+    metadata: ClusterMetadata | None,
+) -> dict[Partition, _Value | MillraceError]:
+    """Returns the value that `value` makes of the answers of each partition, or the error of one of them."""
     wanted = list(dict.fromkeys(partitions))
-    found = _look(cluster, wanted, isolation, metadata)
-    passing = [one for one, offsets in found.items() if isinstance(offsets, MillraceError) and is_retriable(offsets)]
+    found = _look(cluster, wanted, questions, value, metadata)
+    passing = [one for one, answer in found.items() if isinstance(answer, MillraceError) and is_retriable(answer)]
     if passing:
-        found |= _look(cluster, passing, isolation, None)
+        found |= _look(cluster, passing, questions, value, None)
     return {one: found[one] for one in wanted}
 
 
 def _look(
-    cluster: Cluster, wanted: Sequence[Partition], isolation: IsolationLevel, metadata: ClusterMetadata | None
-) -> _Found:
+    cluster: Cluster,
+    wanted: Sequence[Partition],
+    questions: Sequence[_Question],
+    value: Callable[[_Answers], _Value],
+    metadata: ClusterMetadata | None,
+) -> dict[Partition, _Value | MillraceError]:
     if not wanted:
         return {}
     try:
         metadata = metadata or cluster.metadata(sorted({topic for topic, _ in wanted}))
     except MillraceError as error:
         return dict.fromkeys(wanted, error)
-    found: _Found = {}
+    found: dict[Partition, _Value | MillraceError] = {}
     by_leader: dict[Address, list[Partition]] = {}
     for one in wanted:
         try:
             by_leader.setdefault(metadata.leader(*one).address, []).append(one)
         except MillraceError as error:
             found[one] = error
-    return found | _ask(cluster, by_leader, _QUESTIONS[isolation])
+    return found | _ask(cluster, by_leader, questions, value)
 
 
-def _ask(cluster: Cluster, by_leader: Mapping[Address, Sequence[Partition]], questions: Sequence[_Question]) -> _Found:
-    """Returns offsets or an error by partition; asks all leaders at once, and none again that has failed."""
-    found: _Found = {}
+def _ask(
+    cluster: Cluster,
+    by_leader: Mapping[Address, Sequence[Partition]],
+    questions: Sequence[_Question],
+    value: Callable[[_Answers], _Value],
+) -> dict[Partition, _Value | MillraceError]:
+    """Returns a value or an error by partition; asks all leaders at once, and none again that has failed."""
+    found: dict[Partition, _Value | MillraceError] = {}
     lost: dict[Address, MillraceError] = {}
     for batches in zip_longest(*(_batches(address, partitions) for address, partitions in by_leader.items())):
         sent: list[tuple[_Batch, _Sent]] = []
@@ -128,7 +162,7 @@ def _ask(cluster: Cluster, by_leader: Mapping[Address, Sequence[Partition]], que
         for batch, awaited in sent:
             try:
                 answers = [_by_partition(awaited.connection.finish(one)) for one in awaited.questions]
-                found |= {one: _offsets(one, [answer.get(one) for answer in answers]) for one in batch.partitions}
+                found |= {one: _value(one, [answer.get(one) for answer in answers], value) for one in batch.partitions}
             except MillraceError as error:
                 lost[batch.leader] = error
     unanswered = ((one, lost[leader]) for leader in lost for one in by_leader[leader] if one not in found)
@@ -182,12 +216,13 @@ def _by_partition(answer: ListOffsetsResponse) -> dict[Partition, ListOffsetsPar
     return {(topic, one.partition_index): one for topic, one in chain.from_iterable(listed)}
 
 
-def _offsets(
-    partition: Partition, answers: Sequence[ListOffsetsPartitionResponse | None]
-) -> LogOffsets | MillraceError:
+def _value(
+    partition: Partition,
+    answers: Sequence[ListOffsetsPartitionResponse | None],
+    value: Callable[[_Answers], _Value],
+) -> _Value | MillraceError:
     subject = f"offsets of {partition[0]}-{partition[1]}"
-    offsets: list[int] = []
-    leader_epoch = NO_LEADER_EPOCH
+    given: list[ListOffsetsPartitionResponse] = []
     for answer in answers:
         if answer is None:
             return ClientError(f"{subject}: the broker's answer leaves it out")
@@ -195,6 +230,15 @@ def _offsets(
             check(answer.error_code, subject)
         except MillraceError as error:
             return error
-        offsets.append(int(answer.offset))
-        leader_epoch = int(answer.leader_epoch)  # the last question is for the end: its answer has the leader's epoch
-    return LogOffsets(*offsets)._replace(leader_epoch=leader_epoch)
+        given.append(answer)
+    return value(given)
+
+
+def _offsets(answers: _Answers) -> LogOffsets:
+    # The last question is for the end: its answer has the leader's epoch.
+    return LogOffsets(*(int(one.offset) for one in answers))._replace(leader_epoch=int(answers[-1].leader_epoch))
+
+
+def _first_time(answers: _Answers) -> int | None:
+    [answer] = answers
+    return int(answer.timestamp) if answer.timestamp >= 0 else None

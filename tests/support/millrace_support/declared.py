@@ -15,12 +15,11 @@ LOAD_ALL = "undeclared_topics: load"
 
 
 def cluster_of(
-    text: str, *topics: str, directory: str = ".", schema_dir: str | None = None, has_zookeeper: bool = False
+    text: str, *topics: str, directory: str = ".", schema_dir: str | None = None, **environment: bool
 ) -> DeclaredCluster:
     """Returns the cluster of a declaration's YAML that has these topics."""
     declaration = ClusterDeclaration.model_validate(yaml.safe_load(text) or {})
-    environment = Environment(schema_dir or "", has_zookeeper)
-    return declared_cluster(declaration, topics, Path(directory), environment)
+    return declared_cluster(declaration, topics, Path(directory), Environment(schema_dir or "", **environment))
 
 
 def definitions_of(

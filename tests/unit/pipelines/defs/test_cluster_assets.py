@@ -33,7 +33,7 @@ def consumer_groups():
 
 @pytest.fixture(scope="module")
 def defs():
-    return definitions_of(cluster_of(DECLARED, "orders"), millrace())
+    return definitions_of(cluster_of(DECLARED, "orders", has_admin=True), millrace())
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +113,13 @@ def test_the_whole_table_is_audited_at_night_alone(defs):
         assert {key.name for key in keys} == checks
 
 
-def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on(defs):
+def test_schedules_and_sensors_run(defs):
     status = {each.name: each.default_status.value for each in [*defs.sensors, *defs.schedules]}
     [load] = [name for name in status if name.startswith("lake_load_")]
     assert status == {
         load: "RUNNING",  # one for both tables, whose schedule is the same
         "lake_topics": "RUNNING",
-        "lake_new_records": "STOPPED",
+        "lake_new_records": "RUNNING",
         "lake_table_history": "RUNNING",
         "lake_table_lag": "RUNNING",
         "lake_bounds": "RUNNING",
@@ -129,6 +129,50 @@ def test_schedules_run_and_the_loading_sensor_waits_to_be_turned_on(defs):
         "lake_nightly_recovery_check": "RUNNING",
         "lake_nightly_table_upkeep": "RUNNING",
     }
+
+
+@pytest.mark.parametrize(
+    ("cluster", "table", "status", "words"),
+    [
+        ("", "schedule: '@hourly'", "RUNNING", "The schedule @hourly (UTC) loads it."),
+        ("", "lag_bound: 10000", "RUNNING", "loads it as soon as it lacks 10,000 records of the topic."),
+        ("", "mode: append", "RUNNING", "The sensor lake_new_records loads it as soon as it lacks any record of"),
+        ("load_new_records: false", "mode: append", "STOPPED", "_new_records, once that is switched on, loads it as"),
+    ],
+)
+def test_a_tables_page_says_what_loads_it(cluster, table, status, words):
+    text = f"cluster: lake\ntables: [{{topic: orders, {table}}}]\n{cluster}"
+    defs = definitions_of(cluster_of(text), millrace())
+    assert defs.get_sensor_def("lake_new_records").default_status.value == status
+    assert words in defs.resolve_asset_graph().get(dg.AssetKey(["lake", "table", "orders"])).description
+
+
+def test_without_an_admin_endpoint_nothing_is_scheduled_that_needs_one(defs):
+    """The assets keep their keys; their runs ask in the client protocol alone."""
+    foreign = definitions_of(cluster_of(DECLARED, "orders"), millrace())
+    graph, own = foreign.resolve_asset_graph(), defs.resolve_asset_graph()
+    assert (graph.get_all_asset_keys(), graph.asset_check_keys) == (own.get_all_asset_keys(), own.asset_check_keys)
+    observed = {key.to_user_string() for key in graph.observable_asset_keys}
+    assert observed == {"lake/retention", "lake/compaction"}
+    assert not own.observable_asset_keys
+    schedules = {each.name: each.job_name for each in foreign.schedules}
+    assert schedules.keys() == {each.name for each in defs.schedules} - {
+        *("lake_hourly_retention", "lake_hourly_compaction"),
+    } | {"lake_nightly_log_settings"}
+    keys = foreign.resolve_job_def(schedules["lake_nightly_log_settings"]).asset_layer.asset_graph.get_all_asset_keys()
+    assert {key.to_user_string() for key in keys} >= observed
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "has_admin"),
+    [
+        ("cluster: lake", {}, False),
+        ("cluster: lake", {"has_admin": True}, True),
+        ("admin_url: http://broker:9644", {}, True),
+    ],
+)
+def test_an_admin_endpoint_is_declared_or_in_the_environment(text, environment, has_admin):
+    assert cluster_of(text, **environment).has_admin is has_admin
 
 
 def test_two_clusters_have_nothing_in_common(defs):

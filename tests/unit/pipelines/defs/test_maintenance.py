@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from millrace_pipelines.defs.admin_endpoint import MaintenanceRefusedError
-from millrace_pipelines.defs.maintenance import failures_in_words, maintenance_schedules, partition_metadata
+from millrace_pipelines.defs.maintenance import OF_LOGS, failures_in_words, maintenance_schedules, partition_metadata
 from millrace_pipelines.http import ServiceUnreachableError
 from millrace_pipelines.project import REQUEST_INTERVAL_MS
 
@@ -42,7 +42,7 @@ def test_a_failure_says_what_the_error_says_and_is_retried_where_that_may_help(e
 
 @pytest.mark.parametrize("name", ["lake_hourly_retention", "lake_hourly_compaction"])
 def test_schedules_keep_the_interval_that_the_broker_is_told(name):
-    [schedule] = [one for one in maintenance_schedules("lake") if one.name == name]
+    [schedule] = [one for one in maintenance_schedules("lake", OF_LOGS) if one.name == name]
     minute, *others = schedule.cron_schedule.split()
     assert minute.isdecimal()
     assert others == ["*"] * 4, "once an hour"

@@ -52,8 +52,9 @@ def test_an_environment_is_kept_beside_the_topics(tmp_path):
         "MILLRACE_SCHEMA_DIR": "/schemas",
         "MILLRACE_ZOOKEEPER": "z:2181",
         "MILLRACE_WEBHOOK": "http://h/secret",
+        "MILLRACE_ADMIN_URL": "http://h:9644",
     }
-    there = Environment("/schemas", has_zookeeper=True, has_webhook=True)
+    there = Environment("/schemas", has_zookeeper=True, has_webhook=True, has_admin=True)
     assert environment_of(variables) == there
     assert update_state(state, ["a"], [], there) == read_state(state) == State(frozenset({"a"}), there)
     assert "secret" not in state.read_text()
@@ -61,9 +62,19 @@ def test_an_environment_is_kept_beside_the_topics(tmp_path):
     assert read_state(state) == State(frozenset({"b"}), there)
 
 
-def test_the_state_of_an_earlier_version_has_its_topics(tmp_path):
-    (tmp_path / "state").write_text('{"version": 1, "topics": ["a"]}')
-    assert read_state(tmp_path / "state") == State(frozenset({"a"}), Environment())
+@pytest.mark.parametrize(
+    ("kept", "environment"),
+    [
+        ("", Environment()),
+        (
+            ', "environment": {"schema_dir": "/s", "has_zookeeper": true, "has_webhook": false}',
+            Environment("/s", has_zookeeper=True),
+        ),
+    ],
+)
+def test_the_state_of_an_earlier_version_has_its_topics(tmp_path, kept, environment):
+    (tmp_path / "state").write_text(f'{{"version": 1, "topics": ["a"]{kept}}}')
+    assert read_state(tmp_path / "state") == State(frozenset({"a"}), environment)
 
 
 @pytest.mark.parametrize("garbage", ["", "[]", "{", '{"version": 2, "topics": ["a"]}', '{"version": 1, "topics": {}}'])

@@ -1,4 +1,4 @@
-"""Reads the partitions of a running cluster for `verify --bootstrap`, one fetch at a time, and checks their batches.
+"""Reads the partitions of a running cluster through its brokers, one fetch at a time, and checks their batches.
 
     log start offset ≤ [ batch ][ batch ]  gap  [ batch ] ≤ log's end
                         CRC-32C, header; offsets rise without overlap; leader epochs never fall
@@ -7,21 +7,43 @@ Gaps are normal in a topic that is compacted, and damage in another one: a batch
 first batch may begin below the log start offset, because deleting records may move that into the middle of a batch.
 Batches of the old formats have no leader epochs.
 
-A partition is read from its log start offset to where it ended when its turn came. What prevents that (it has no
-leader, a fetch fails) is a finding of this partition; the other partitions are checked all the same.
+A partition is read from its log start offset to where it ended when its turn came, or a share of these offsets is. What
+prevents that (it has no leader, a fetch fails, the brokers don't say whether the topic is compacted) is a finding of
+this partition; the other partitions are checked all the same.
+
+So `millrace verify --bootstrap` looks at any cluster that speaks the protocol, and Dagster at one whose brokers have no
+admin endpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from millrace.client import Cluster, ClusterMetadata, SimpleConsumer
+from millrace.client.cluster import Cluster
 from millrace.client.damaged_batches import is_compacted
+from millrace.client.metadata import ClusterMetadata
+from millrace.client.simple_consumer import SimpleConsumer
 from millrace.errors import MillraceError, OffsetOutOfRangeError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, BatchHeader, compute_crc, walk
 
 MOST_OF_A_BATCH = 8  # findings
+
+
+class Share(NamedTuple):
+    """One of `parts` equal shares of a partition's offsets, counted from 0; by default all of them."""
+
+    number: int = 0
+    parts: int = 1
+
+    def of(self, offsets: range) -> range:
+        """Returns the offsets that belong to this share; all shares together have each offset once."""
+        size = len(offsets)
+        return offsets[size * self.number // self.parts : size * (self.number + 1) // self.parts]
+
+
+ALL = Share()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +73,10 @@ class PartitionCheck:
     """
 
     def __init__(self, topic: str, partition: int, log_start_offset: int, *, is_compacted: bool) -> None:
-        self._is_compacted = is_compacted
+        self.topic = topic
+        self.partition = partition
         self.next_offset = log_start_offset
-        self._topic = topic
-        self._partition = partition
+        self._is_compacted = is_compacted
         self._is_at_start = True
         self._leader_epoch = NO_LEADER_EPOCH
         self._batches = 0
@@ -95,8 +117,8 @@ class PartitionCheck:
     def report(self) -> PartitionReport:
         """Returns the findings so far, and how far the partition was read."""
         return PartitionReport(
-            topic=self._topic,
-            partition=self._partition,
+            topic=self.topic,
+            partition=self.partition,
             batches=self._batches,
             size_bytes=self._size_bytes,
             next_offset=self.next_offset,
@@ -144,40 +166,48 @@ class PartitionCheck:
 UNKNOWN_START = 0  # where a check begins if the partition can't be asked for its start
 
 
-def check_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[PartitionReport]:
-    """Checks every partition of these topics, or of all topics if none is named.
+def check_topics(cluster: Cluster, topics: Sequence[str], share: Share = ALL) -> Iterator[PartitionReport]:
+    """Checks a share of every partition of these topics, or of all topics if none is named.
 
     Raises:
         UnknownTopicError: A topic does not exist; nothing is checked then.
         BrokerUnreachableError: No broker answers with the list of topics.
-        BrokerError: The broker does not say whether a topic is compacted.
     """
     metadata = cluster.metadata(topics or None)
     consumer = SimpleConsumer(cluster)
     found = [metadata.topic(name) for name in dict.fromkeys(topics or sorted(metadata.topics))]
     for topic in found:
-        compacted = is_compacted(cluster, topic.name)
+        try:
+            compacted, refusal = is_compacted(cluster, topic.name), None
+        except MillraceError as error:
+            compacted, refusal = True, error
         for partition in topic.partitions:
-            yield _check_partition(metadata, consumer, topic.name, partition, compacted)
+            check = PartitionCheck(topic.name, partition, UNKNOWN_START, is_compacted=compacted)
+            if refusal is None:
+                yield _checked(check, metadata, consumer, share)
+            else:
+                check.find(UNKNOWN_START, f"{refusal}; the partition is not checked")
+                yield check.report()
 
 
-def _check_partition(
-    metadata: ClusterMetadata, consumer: SimpleConsumer, topic: str, partition: int, compacted: bool
+def _checked(
+    check: PartitionCheck, metadata: ClusterMetadata, consumer: SimpleConsumer, share: Share
 ) -> PartitionReport:
-    check = PartitionCheck(topic, partition, UNKNOWN_START, is_compacted=compacted)
+    topic, partition = check.topic, check.partition
     try:
         metadata.leader(topic, partition)  # a missing one is told at once, where a fetch would wait for it
-        check.go_on_from(consumer.earliest(topic, partition))
-        _read(check, consumer, topic, partition)
+        offsets = share.of(range(consumer.earliest(topic, partition), consumer.latest(topic, partition)))
+        check.go_on_from(offsets.start)
+        _read(check, consumer, offsets.stop)
     except MillraceError as error:
         check.find(check.next_offset, f"{error}; the partition is not checked from here on")
     return check.report()
 
 
-def _read(check: PartitionCheck, consumer: SimpleConsumer, topic: str, partition: int) -> None:
-    last = consumer.latest(topic, partition)
+def _read(check: PartitionCheck, consumer: SimpleConsumer, until_offset: int) -> None:
+    topic, partition = check.topic, check.partition
     leads_on = True
-    while leads_on and check.next_offset < last:
+    while leads_on and check.next_offset < until_offset:
         try:
             records = consumer.fetch(topic, partition, check.next_offset).records
         except OffsetOutOfRangeError:

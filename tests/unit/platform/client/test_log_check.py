@@ -1,10 +1,14 @@
-"""What `verify --bootstrap` says of a partition's batches as they are fetched, whole and damaged."""
+"""What the check of a running cluster says of a partition's batches as they are fetched, whole and damaged."""
+
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from millrace.client.log_check import ALL, PartitionCheck, Share
 from millrace.records.batch import CRC_POSITION, HEADER_BYTES, placed, read_header
 from millrace.records.record import NewRecord, Record, encode_batch, encode_records
-from millrace_ops.cli.verify_broker import PartitionCheck
 
 END = 30
 
@@ -28,6 +32,16 @@ def found(report):
 
 def overwritten(content, position, new):
     return content[:position] + new + content[position + len(new) :]
+
+
+@given(start=st.integers(0, 1 << 40), size=st.integers(0, 1 << 40), parts=st.integers(1, 9))
+def test_all_shares_together_have_each_offset_once(start, size, parts):
+    offsets = range(start, start + size)
+    shares = [Share(number, parts).of(offsets) for number in range(parts)]
+    assert (shares[0].start, shares[-1].stop) == (offsets.start, offsets.stop)
+    assert all(one.stop == following.start for one, following in pairwise(shares))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert ALL.of(offsets) == offsets
 
 
 WHOLE = batch(0) + batch(10) + batch(20)
