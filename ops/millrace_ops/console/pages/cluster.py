@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from millrace.client import BrokerMetadata, Configs, ResourceKind
@@ -14,9 +15,10 @@ from millrace.client.metadata import PartitionMetadata
 from millrace.client.replicas import LogDir, describe_log_dirs
 from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclBinding, AclFilter
 from millrace_ops.console.console import Console
-from millrace_ops.console.overview import look_at_replicas
+from millrace_ops.console.overview import TopicSummary, look_at_replicas
 from millrace_ops.console.request import DESCENDING, Asked, Page, listed
 
 
@@ -73,10 +75,29 @@ class PartitionRow(NamedTuple):
     trouble: str
 
 
-def show_topics(console: Console, asked: Asked) -> Page:
-    """Returns the page of all topics."""
-    overview, rates = console.watch.overview(), console.watch.rates
+YOURS, INTERNAL = "", "internal"
+EMPTY: Mapping[str, str] = {
+    YOURS: "There are no topics yet: the first record that is produced makes one, or `millrace topics create`.",
+    INTERNAL: "There are none yet: brokers create them for the first group that commits, or the first transaction.",
+}
 
+
+class TopicKind(NamedTuple):
+    """A tab of the page of topics: those of users, or those in which brokers keep their own state."""
+
+    kind: str
+    label: str
+    topics: int
+    troubled: int
+
+
+def show_topics(console: Console, asked: Asked) -> Page:
+    """Returns the page of all topics of a kind."""
+    overview, rates = console.watch.overview(), console.watch.rates
+    by_kind: Mapping[str, list[TopicSummary]] = {YOURS: [], INTERNAL: []}
+    for one in overview.topics.values():
+        by_kind[INTERNAL if one.name in INTERNAL_TOPICS else YOURS].append(one)
+    kind = INTERNAL if asked.query.get("kind") == INTERNAL else YOURS
     columns = {
         "name": lambda one: one.name,
         "partitions": lambda one: one.partitions,
@@ -86,9 +107,16 @@ def show_topics(console: Console, asked: Asked) -> Page:
         "rate": lambda one: rates.newest_rate(one.name),
         "trouble": lambda one: (one.offline, one.under_replicated),
     }
-    listing = listed(list(overview.topics.values()), asked.query, columns, lambda one: one.name)
+    listing = listed(by_kind[kind], asked.query, columns, lambda one: one.name)
     plots = {one.name: rates.rates(one.name) for one in listing.rows}
-    return Page("topics.html", {"listing": listing, "overview": overview, "plots": plots})
+    kinds = [
+        TopicKind(
+            name, label, len(by_kind[name]), sum(bool(one.offline or one.under_replicated) for one in by_kind[name])
+        )
+        for name, label in ((YOURS, "Yours"), (INTERNAL, "Internal"))
+    ]
+    values = {"listing": listing, "overview": overview, "plots": plots, "kinds": kinds, "kind": kind}
+    return Page("topics.html", {**values, "empty": EMPTY[kind]})
 
 
 def show_topic(console: Console, asked: Asked) -> Page:
