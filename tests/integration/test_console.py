@@ -129,6 +129,18 @@ def test_a_topic_has_its_partitions_and_configuration(browser):
     assert ["retention.ms", "604800000", "default"] in rows
 
 
+def test_a_topic_links_to_its_groups_and_tables_and_back(browser):
+    text = browser.page("topic?name=weather")
+    assert f'href="group?{urlencode({"id": GROUP})}"' in text
+    assert "lag 20" in text
+    assert '<a href="table?name=deep%2Fweather">deep/weather</a>' in text
+    assert 'href="topic?name=weather"' in browser.page("table?name=deep/weather")
+    assert 'href="topic?name=weather"' in browser.page(f"group?{urlencode({'id': GROUP})}")
+    unused = browser.page("topic?name=payments")
+    assert "None has committed offsets in it." in unused
+    assert "None in the warehouse is made of it." in unused
+
+
 def shown(browser, query, topic="weather"):
     """(partition·offset, key, value) of the records on a page of messages."""
     return [(row[0], row[2], row[3]) for row in cells(browser.page(f"messages?topic={topic}&{query}"))[1:]]

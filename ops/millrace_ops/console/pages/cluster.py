@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from millrace.client import BrokerMetadata, Configs, ResourceKind
+from millrace.client import BrokerMetadata
 from millrace.client.access import find_acls
-from millrace.client.fetched import IsolationLevel
 from millrace.client.groups import TransactionDescription, TransactionListing, describe_transactions, list_transactions
-from millrace.client.log_offsets import LogOffsets, read_log_offsets
-from millrace.client.metadata import PartitionMetadata
 from millrace.client.replicas import LogDir, describe_log_dirs
 from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
-from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.security.acls import AclBinding, AclFilter
 from millrace_ops.console.console import Console
-from millrace_ops.console.overview import TopicSummary, look_at_replicas
 from millrace_ops.console.request import DESCENDING, Asked, Page, listed
 
 
@@ -63,100 +57,6 @@ def show_brokers(console: Console, asked: Asked) -> Page:
     }
     values = {"rows": rows, "absent": absent, "overview": overview, "totals": totals, "sentence": error_sentence}
     return Page("brokers.html", {**values, "own_troubles": asked.own_troubles})
-
-
-class PartitionRow(NamedTuple):
-    """One partition; `trouble` says why the offsets of its log are not known."""
-
-    number: int
-    metadata: PartitionMetadata
-    log: LogOffsets | None
-    size_bytes: int | None
-    trouble: str
-
-
-YOURS, INTERNAL = "", "internal"
-EMPTY: Mapping[str, str] = {
-    YOURS: "There are no topics yet: the first record that is produced makes one, or `millrace topics create`.",
-    INTERNAL: "There are none yet: brokers create them for the first group that commits, or the first transaction.",
-}
-
-
-class TopicKind(NamedTuple):
-    """A tab of the page of topics: those of users, or those in which brokers keep their own state."""
-
-    kind: str
-    label: str
-    topics: int
-    troubled: int
-
-
-def show_topics(console: Console, asked: Asked) -> Page:
-    """Returns the page of all topics of a kind."""
-    overview, rates = console.watch.overview(), console.watch.rates
-    by_kind: Mapping[str, list[TopicSummary]] = {YOURS: [], INTERNAL: []}
-    for one in overview.topics.values():
-        by_kind[INTERNAL if one.name in INTERNAL_TOPICS else YOURS].append(one)
-    kind = INTERNAL if asked.query.get("kind") == INTERNAL else YOURS
-    columns = {
-        "name": lambda one: one.name,
-        "partitions": lambda one: one.partitions,
-        "replicas": lambda one: one.replicas,
-        "records": lambda one: one.records or 0,
-        "size": lambda one: one.size_bytes or 0,
-        "rate": lambda one: rates.newest_rate(one.name),
-        "trouble": lambda one: (one.offline, one.under_replicated),
-    }
-    listing = listed(by_kind[kind], asked.query, columns, lambda one: one.name)
-    plots = {one.name: rates.rates(one.name) for one in listing.rows}
-    kinds = [
-        TopicKind(
-            name, label, len(by_kind[name]), sum(bool(one.offline or one.under_replicated) for one in by_kind[name])
-        )
-        for name, label in ((YOURS, "Yours"), (INTERNAL, "Internal"))
-    ]
-    values = {"listing": listing, "overview": overview, "plots": plots, "kinds": kinds, "kind": kind}
-    return Page("topics.html", {**values, "empty": EMPTY[kind]})
-
-
-def show_topic(console: Console, asked: Asked) -> Page:
-    """Returns the page of one topic."""
-    name = asked.need("name")
-    with console.clusters.lent() as cluster:
-        metadata = cluster.metadata([name])
-        topic = metadata.topic(name)
-        keys = [(name, index) for index in topic.partitions]
-        logs = read_log_offsets(cluster, keys, IsolationLevel.READ_COMMITTED, metadata=metadata)
-        sizes = look_at_replicas(cluster, metadata, only_leaders=True).sizes
-        try:
-            configs, trouble = Configs(cluster).describe(ResourceKind.TOPIC, name), ""
-        except MillraceError as error:
-            configs, trouble = [], str(error)
-    rows = []
-    for index, partition in topic.partitions.items():
-        log = logs[name, index]
-        offsets = log if isinstance(log, LogOffsets) else None
-        why = "" if isinstance(log, LogOffsets) else str(log)
-        rows.append(PartitionRow(index, partition, offsets, sizes.get((name, index)), why))
-    listing = listed(
-        rows,
-        asked.query,
-        {
-            "partition": lambda one: one.number,
-            "leader": lambda one: one.metadata.leader,
-            "records": lambda one: 0 if one.log is None else one.log.log_end - one.log.start_offset,
-            "size": lambda one: one.size_bytes or 0,
-        },
-        lambda one: str(one.number),
-    )
-    values = {
-        "topic": topic,
-        "listing": listing,
-        "configs": configs,
-        "configs_trouble": trouble,
-        "rates": console.watch.rates.rates(name),
-    }
-    return Page("topic.html", values)
 
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
