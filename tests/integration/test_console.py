@@ -110,6 +110,16 @@ def test_topics_are_listed_filtered_and_sorted(browser):
     assert "No topic has that" in browser.page("topics?filter=nothing")
 
 
+def test_the_topics_in_which_brokers_keep_their_state_are_apart(browser):
+    yours, internal = browser.page("topics"), browser.page("topics?kind=internal")
+    names = {row[0] for row in cells(yours)[1:]}
+    assert "weather" in names
+    assert not any(name.startswith("__") for name in names)
+    assert {row[0] for row in cells(internal)[1:]} >= {"__consumer_offsets"}
+    assert 'href="topics?kind=internal"' in yours
+    assert 'name="kind" value="internal"' in internal, "the filter stays among them"
+
+
 def test_a_topic_has_its_partitions_and_configuration(browser):
     rows = cells(browser.page("topic?name=weather"))
     assert [row[:7] for row in rows[1:3]] == [
@@ -117,6 +127,18 @@ def test_a_topic_has_its_partitions_and_configuration(browser):
         ["1", "1", "1", "1", "0", "3", "3"],
     ]
     assert ["retention.ms", "604800000", "default"] in rows
+
+
+def test_a_topic_links_to_its_groups_and_tables_and_back(browser):
+    text = browser.page("topic?name=weather")
+    assert f'href="group?{urlencode({"id": GROUP})}"' in text
+    assert "lag 20" in text
+    assert '<a href="table?name=deep%2Fweather">deep/weather</a>' in text
+    assert 'href="topic?name=weather"' in browser.page("table?name=deep/weather")
+    assert 'href="topic?name=weather"' in browser.page(f"group?{urlencode({'id': GROUP})}")
+    unused = browser.page("topic?name=payments")
+    assert "None has committed offsets in it." in unused
+    assert "None in the warehouse is made of it." in unused
 
 
 def shown(browser, query, topic="weather"):
@@ -335,15 +357,22 @@ def test_a_table_that_the_folder_does_not_have_is_not_found(browser, name):
     assert browser.status(f"audit?{urlencode({'name': name})}") == 404
 
 
+def sentences_of_emptiness(browser):
+    """How many sections of the page of jobs are empty, and say what would be there."""
+    return len(
+        re.findall(r"<p>None( is under way)?\. [^<]*(<code>[^<]*</code>[^<]*)*appears here", browser.page("jobs"))
+    )
+
+
 def test_jobs_and_how_far_they_are(browser, warehouse):
-    assert browser.page("jobs").count("<p>None.</p>") == 5
+    assert sentences_of_emptiness(browser) == 5
     table, fs = str(warehouse / "deep" / "weather"), OsFileSystem()
     with lease(table, "load-1", fs) as held, lease(table, "vacuum-1", fs):
         held.note(Progress(NOON_MS, 3, 12, 4567))
         load, vacuum = cells(browser.page("jobs"))[1:]
     assert load == ["deep/weather", "load-1", "2026-06-21 00:00:00", "3 3 of 12", "4,567"]
     assert vacuum[:2] + vacuum[3:] == ["deep/weather", "vacuum-1", UNKNOWN, UNKNOWN]
-    assert browser.page("jobs").count("<p>None.</p>") == 5
+    assert sentences_of_emptiness(browser) == 5
 
 
 def test_a_lease_that_can_not_be_read_is_named_beside_those_that_can(browser, warehouse):

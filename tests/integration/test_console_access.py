@@ -124,7 +124,7 @@ def test_it_is_no_way_around_access_control_lists(tmp_path):
         assert browser.status("topic?name=hidden") in (404, 502)
         assert browser.status("messages?topic=hidden") in (404, 502)
         assert browser.status("record?topic=hidden&partition=0&offset=0") in (404, 502)
-        assert cells(browser.page("groups"))[1:] == [["There are no groups."]]
+        assert "There are no groups yet" in browser.page("groups")
         for page in ("acls", "group?id=g", "reset?id=g&topic=shown&target=earliest"):
             status, _, text = browser.ask(page)
             assert (status, "uthoriz" in text) == (502, True), page

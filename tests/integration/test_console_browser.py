@@ -158,6 +158,8 @@ def test_new_records_are_followed_live_and_spoken_of(browser, broker):
         button.press("Space")
         expect(button).to_have_attribute("aria-pressed", "true")
         expect(status).to_have_text("Waiting for new records")
+        expect(page.get_by_text("On: new records appear at the top")).to_be_visible()
+        assert page.title() == "● Messages of followed \N{EN DASH} Millrace"
         broker.produce("followed", [b"first", HOSTILE.encode()])
         expect(page.locator("#records tr")).to_have_count(2)
         expect(page.locator("#records tr").first).to_contain_text("<script>")
@@ -165,7 +167,17 @@ def test_new_records_are_followed_live_and_spoken_of(browser, broker):
         expect(page.locator("#no-records")).to_have_count(0)
         button.click()
         expect(status).to_have_text("Stopped")
+        expect(page.get_by_text("On: new records appear at the top")).to_be_hidden()
         assert page.title() == "Messages of followed \N{EN DASH} Millrace"
+
+
+@pytest.mark.parametrize("path", ["messages?topic=weather&partition=0", "dead-letters?name=events"])
+def test_the_values_of_records_are_on_the_screen_of_a_phone(browser, broker, path):
+    with opened(browser, broker, viewport={"width": 390, "height": 800}) as page:
+        page.goto(path)
+        for value in page.locator(".records tbody tr td[data-label=Value]").all():
+            box = value.bounding_box()
+            assert (box["x"] >= 0, box["x"] + box["width"] <= 390, box["width"] > 250) == (True, True, True)
 
 
 def test_a_record_with_a_script_in_it_runs_nothing(browser, broker):
@@ -184,6 +196,9 @@ def test_the_keyboard_reaches_everything_in_order(browser, broker):
         expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
         expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
         page.keyboard.press("Enter")
+        for tab in ("Yours", "Internal"):
+            page.keyboard.press("Tab")
+            expect(page.get_by_role("link", name=tab)).to_be_focused()
         page.keyboard.press("Tab")
         expect(page.get_by_label("Name contains")).to_be_focused()
         page.keyboard.type("weather")

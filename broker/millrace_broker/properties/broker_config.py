@@ -249,6 +249,15 @@ class BrokerConfig:
     admin_console_schema_registry: str = setting(
         "", "The address or folder of the schema registry by which the console decodes Avro and Protobuf."
     )
+    admin_console_dagster_url: str = setting(
+        "",
+        "The address of Dagster's UI, http://HOST:PORT, as the broker's machine and browsers reach it: the console "
+        "lists its runs and links to its pages; none if empty.",
+    )
+    admin_console_dagster_cluster: str = setting(
+        "millrace",
+        "The field cluster of this cluster's defs.yaml, the first part of the keys of its assets in Dagster.",
+    )
     maintenance_request_interval_ms: int = setting(
         -1,
         "Milliseconds between requests for retention and compaction to the admin endpoint; the broker's own timers "

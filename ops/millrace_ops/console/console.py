@@ -16,6 +16,8 @@ from millrace.errors import MillraceError
 from millrace.extras import require
 from millrace.fs import FileSystem
 from millrace.security.client_config import read_client_security
+from millrace_ops.console.dagster import Dagster
+from millrace_ops.console.related import GroupsOfTopics, TablesOfTopics
 from millrace_ops.console.watch import Clusters, Watch
 from millrace_ops.record_values.shown import Decoder
 
@@ -95,6 +97,8 @@ class ConsoleSettings:
         may_change: Whether pages offer what changes something.
         warehouse: The folder or bucket of tables; "" for none.
         schema_registry: The address or folder of the schema registry; "" for none.
+        dagster_url: The address of Dagster's webserver; "" for none.
+        dagster_cluster: The first part of the keys of this cluster's assets in Dagster.
         log_format: The form of the log, `text` or `json`.
     """
 
@@ -105,6 +109,8 @@ class ConsoleSettings:
     may_change: bool = False
     warehouse: str = ""
     schema_registry: str = ""
+    dagster_url: str = ""
+    dagster_cluster: str = ""
     log_format: str = "text"
 
     @classmethod
@@ -128,6 +134,9 @@ class Console:
         self.clusters = Clusters(self._connect)
         self.watch = Watch(self.clusters, clock)
         self.audits = Audits(settings, clock)
+        self.groups_of_topics = GroupsOfTopics(clock)
+        self.tables_of_topics = TablesOfTopics()
+        self.dagster = Dagster(settings.dagster_url, settings.dagster_cluster, clock)
 
     @cached_property
     def decoder(self) -> Decoder | None:

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from millrace.times import MAX_DATETIME_MS
 from millrace_ops import sizes
+from millrace_ops.console.plots import HEIGHT, MARGIN, SPAN_S, WIDTH, plotted
 from millrace_ops.console.request import Page
-
-WIDTH, HEIGHT, MARGIN = 120, 24, 2
-
-
-class Sparkline(NamedTuple):
-    """The points of a small chart, and the newest and the largest value; no points for fewer than two values."""
-
-    points: str
-    newest: float
-    largest: float
-
-
-def sparkline(values: Sequence[float]) -> Sparkline:
-    """Returns the chart of equally spaced values, the oldest first.
-
-    y = MARGIN             the largest value
-    y = HEIGHT - MARGIN    zero
-    x = 0 … WIDTH          the oldest … the newest value
-    """
-    if len(values) < 2:
-        newest = values[-1] if values else 0.0
-        return Sparkline("", newest, newest)
-    largest = max(values)
-    step, height = WIDTH / (len(values) - 1), HEIGHT - 2 * MARGIN
-    scale = height / largest if largest > 0 else 0.0
-    points = " ".join(f"{index * step:.1f},{HEIGHT - MARGIN - value * scale:.1f}" for index, value in enumerate(values))
-    return Sparkline(points, values[-1], largest)
-
 
 UNKNOWN = "\N{EN DASH}"
 
@@ -59,7 +31,9 @@ class Templates:
         self._environment.filters.update(
             number=number, size=size, rate=rate, when=when, duration=duration, share=share, link=link
         )
-        self._environment.globals.update(common, sparkline=sparkline, plot_width=WIDTH, plot_height=HEIGHT)
+        self._environment.globals.update(
+            common, plotted=plotted, plot_width=WIDTH, plot_height=HEIGHT, plot_zero=HEIGHT - MARGIN, plot_s=SPAN_S
+        )
 
     def render(self, page: Page, form_token: str) -> str:
         """Returns the HTML of a page, whose forms contain `form_token`."""
@@ -97,8 +71,8 @@ def duration(value_ms: int | None) -> str:
     seconds = value_ms // 1000
     for name, below, length in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
         if seconds >= length:
-            part = length // (60 if below == "s" else 24 if below == "h" else 60)
-            return f"{seconds // length} {name} {seconds % length // part} {below}"
+            rest = seconds % length // (length // (24 if below == "h" else 60))
+            return f"{seconds // length} {name}" + (f" {rest} {below}" if rest else "")
     return f"{seconds} s"
 
 

@@ -29,11 +29,12 @@ from millrace.errors import (
 from millrace_broker.admin.console.own_troubles import HEADER, from_header
 from millrace_broker.admin.guard import FORM_TOKEN_HEADER, ROOT
 from millrace_ops.console.console import Console
-from millrace_ops.console.pages.cluster import show_acls, show_brokers, show_topic, show_topics, show_transactions
+from millrace_ops.console.pages.cluster import show_acls, show_brokers, show_transactions
 from millrace_ops.console.pages.groups import preview_reset, reset, show_group, show_groups
 from millrace_ops.console.pages.jobs import show_jobs
 from millrace_ops.console.pages.messages import show_messages, show_record, show_tail
 from millrace_ops.console.pages.tables import show_audit, show_dead_letters, show_table, show_tables
+from millrace_ops.console.pages.topics import show_topic, show_topics
 from millrace_ops.console.rendering import Templates
 from millrace_ops.console.request import Answer, Asked, Page, Redirect
 

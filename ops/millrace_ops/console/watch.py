@@ -25,8 +25,10 @@ from millrace.client import Cluster
 from millrace.clock import Clock
 from millrace.errors import ClientError, MillraceError
 from millrace_ops.console.overview import Overview, Replicas, look_at_offsets, look_at_replicas, summaries
+from millrace_ops.console.plots import SPAN_S, Rate
 
-SAMPLES = 60
+INTERVAL_S = 10.0
+SAMPLES = int(SPAN_S / INTERVAL_S)
 MAX_TOPICS = 20_000
 ABSENT = -1
 
@@ -59,7 +61,7 @@ class RateRing:
     """The rates at which topics grow, from their end offsets at the last looks: SAMPLES samples, the oldest first.
 
     time        t0     t1     t2
-    topic "a"   100    150    150     →  rates 50/(t1-t0), 0
+    topic "a"   100    150    150     →  rates 50/(t1-t0) at t1, 0 at t2
 
     A sample is an array of numbers, with a place for each topic, so that 10,000 topics take 80 kB. Beyond MAX_TOPICS no
     rates are kept. A topic that ends lower than before was deleted and made again: its rate is 0 there. One thread
@@ -69,7 +71,7 @@ class RateRing:
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
-        self._totals: deque[float] = deque(maxlen=SAMPLES - 1)
+        self._totals: deque[tuple[float, float]] = deque(maxlen=SAMPLES - 1)
 
     def add(self, at_s: float, ends: Mapping[str, int]) -> None:
         """Adds a sample: by topic, the sum of the end offsets of its partitions."""
@@ -85,28 +87,29 @@ class RateRing:
         for topic, end in ends.items():
             sample[self._places[topic]] = end
         if self._samples:
-            self._totals.append(_total(self._samples[-1], (at_s, sample)))
+            self._totals.append((at_s, _total(self._samples[-1], (at_s, sample))))
         self._samples.append((at_s, sample))
 
-    def rates(self, topic: str) -> list[float]:
+    def rates(self, topic: str) -> list[Rate]:
         """Returns a topic's records per second from each sample to the next, oldest first."""
         return self._rates(topic, tuple(self._samples))  # copied at once, while the other thread may add
 
     def newest_rate(self, topic: str) -> float:
         """Returns a topic's records per second between the last two samples; 0 if one of them lacks the topic."""
-        return next(iter(self._rates(topic, tuple(self._samples)[-2:])), 0.0)
+        return next((one.per_s for one in self._rates(topic, tuple(self._samples)[-2:])), 0.0)
 
-    def total_rates(self) -> list[float]:
+    def total_rates(self) -> list[Rate]:
         """Returns the records per second, from each sample to the next, of all topics that both have."""
-        return list(self._totals)
+        totals = tuple(self._totals)
+        return [Rate(totals[-1][0] - at_s, per_s) for at_s, per_s in totals]
 
-    def _rates(self, topic: str, samples: Sequence[Sample]) -> list[float]:
+    def _rates(self, topic: str, samples: Sequence[Sample]) -> list[Rate]:
         place = self._places.get(topic)
         if place is None:
             return []
         ends = [(at_s, sample[place] if place < len(sample) else ABSENT) for at_s, sample in samples]
         return [
-            max(0.0, (end - before) / _pause_s(before_s, at_s))
+            Rate(samples[-1][0] - at_s, max(0.0, (end - before) / _pause_s(before_s, at_s)))
             for (before_s, before), (at_s, end) in pairwise(ends)
             if ABSENT not in (before, end)
         ]
@@ -124,7 +127,6 @@ def _pause_s(before_s: float, at_s: float) -> float:
 
 logger = logging.getLogger(__name__)
 
-INTERVAL_S = 10.0
 PART_OF_TIME = 0.1  # the share of the time that looks may take
 SOON_S = 1.0
 SIZES_EVERY = 3

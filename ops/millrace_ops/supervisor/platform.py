@@ -31,7 +31,7 @@ from millrace.security.client_config import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.zk.embedded import former_port
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
-from millrace_broker.startup.console import CONSOLE, OFF, READ_ONLY
+from millrace_broker.startup.console import CONSOLE, DAGSTER_URL, OFF, READ_ONLY
 from millrace_broker.startup.given import read_given
 from millrace_broker.startup.options import parse_options
 from millrace_ops.supervisor.addresses import Addresses, BrokerAddresses, remove_addresses, write_addresses
@@ -313,6 +313,9 @@ class Platform:
             own |= {CONSOLE: READ_ONLY, "admin.console.warehouse": self.path("warehouse")}
             if (client_config := self.client_config(ADMIN.name)) is not None:
                 own[CLIENT_CONFIG_OF_CONSOLE] = client_config
+            if self._options.dagster_port:  # of a free port, which is found later, the console can't know
+                ui = Address(self._options.dagster_host, self._options.dagster_port)
+                own[DAGSTER_URL] = f"http://{ui.from_this_machine}"
         return {name: value for name, value in own.items() if name not in self._options.broker_properties}
 
     def _kept_token(self) -> str:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from millrace.client import BrokerMetadata, Configs, ResourceKind
+from millrace.client import BrokerMetadata
 from millrace.client.access import find_acls
-from millrace.client.fetched import IsolationLevel
 from millrace.client.groups import TransactionDescription, TransactionListing, describe_transactions, list_transactions
-from millrace.client.log_offsets import LogOffsets, read_log_offsets
-from millrace.client.metadata import PartitionMetadata
 from millrace.client.replicas import LogDir, describe_log_dirs
 from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, MillraceError
 from millrace.security.acls import AclBinding, AclFilter
 from millrace_ops.console.console import Console
-from millrace_ops.console.overview import look_at_replicas
 from millrace_ops.console.request import DESCENDING, Asked, Page, listed
 
 
@@ -61,74 +57,6 @@ def show_brokers(console: Console, asked: Asked) -> Page:
     }
     values = {"rows": rows, "absent": absent, "overview": overview, "totals": totals, "sentence": error_sentence}
     return Page("brokers.html", {**values, "own_troubles": asked.own_troubles})
-
-
-class PartitionRow(NamedTuple):
-    """One partition; `trouble` says why the offsets of its log are not known."""
-
-    number: int
-    metadata: PartitionMetadata
-    log: LogOffsets | None
-    size_bytes: int | None
-    trouble: str
-
-
-def show_topics(console: Console, asked: Asked) -> Page:
-    """Returns the page of all topics."""
-    overview, rates = console.watch.overview(), console.watch.rates
-
-    columns = {
-        "name": lambda one: one.name,
-        "partitions": lambda one: one.partitions,
-        "replicas": lambda one: one.replicas,
-        "records": lambda one: one.records or 0,
-        "size": lambda one: one.size_bytes or 0,
-        "rate": lambda one: rates.newest_rate(one.name),
-        "trouble": lambda one: (one.offline, one.under_replicated),
-    }
-    listing = listed(list(overview.topics.values()), asked.query, columns, lambda one: one.name)
-    plots = {one.name: rates.rates(one.name) for one in listing.rows}
-    return Page("topics.html", {"listing": listing, "overview": overview, "plots": plots})
-
-
-def show_topic(console: Console, asked: Asked) -> Page:
-    """Returns the page of one topic."""
-    name = asked.need("name")
-    with console.clusters.lent() as cluster:
-        metadata = cluster.metadata([name])
-        topic = metadata.topic(name)
-        keys = [(name, index) for index in topic.partitions]
-        logs = read_log_offsets(cluster, keys, IsolationLevel.READ_COMMITTED, metadata=metadata)
-        sizes = look_at_replicas(cluster, metadata, only_leaders=True).sizes
-        try:
-            configs, trouble = Configs(cluster).describe(ResourceKind.TOPIC, name), ""
-        except MillraceError as error:
-            configs, trouble = [], str(error)
-    rows = []
-    for index, partition in topic.partitions.items():
-        log = logs[name, index]
-        offsets = log if isinstance(log, LogOffsets) else None
-        why = "" if isinstance(log, LogOffsets) else str(log)
-        rows.append(PartitionRow(index, partition, offsets, sizes.get((name, index)), why))
-    listing = listed(
-        rows,
-        asked.query,
-        {
-            "partition": lambda one: one.number,
-            "leader": lambda one: one.metadata.leader,
-            "records": lambda one: 0 if one.log is None else one.log.log_end - one.log.start_offset,
-            "size": lambda one: one.size_bytes or 0,
-        },
-        lambda one: str(one.number),
-    )
-    values = {
-        "topic": topic,
-        "listing": listing,
-        "configs": configs,
-        "configs_trouble": trouble,
-        "rates": console.watch.rates.rates(name),
-    }
-    return Page("topic.html", values)
 
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")

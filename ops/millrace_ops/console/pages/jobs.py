@@ -1,4 +1,4 @@
-"""Jobs: moves and copies of replicas, what writes into tables, loads that fail, and audits that a page has begun."""
+"""Jobs: Dagster's runs, moves and copies of replicas, what writes into tables, loads that fail, and own audits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from millrace.client.metadata import Partition
 from millrace.client.replicas import LogDir, Reassignment, Reassignments, describe_log_dirs, replica_bytes
 from millrace.errors import InvalidRequestError, MillraceError
 from millrace_ops.console.console import Console
+from millrace_ops.console.dagster import Run
 from millrace_ops.console.pages.tables import table_locations_by_name
 from millrace_ops.console.request import Asked, Page
 
@@ -121,7 +122,11 @@ def show_jobs(console: Console, _: Asked) -> Page:
             trouble = str(error)
         copies = copies_of(cluster, copied[:MAX_ROWS])
     tables = _table_jobs(console)
+    runs, runs_trouble = _runs(console)
     values = {
+        "dagster_url": console.dagster.url,
+        "runs": runs,
+        "runs_trouble": runs_trouble,
         "moves": moves,
         "moves_total": len(under_way),
         "moves_trouble": trouble,
@@ -136,6 +141,16 @@ def show_jobs(console: Console, _: Asked) -> Page:
         "audits": console.audits.under_way(),
     }
     return Page("jobs.html", values)
+
+
+def _runs(console: Console) -> tuple[list[Run], str]:
+    """Returns Dagster's newest runs, and why they are not known, "" where they are or there is no Dagster."""
+    if not console.dagster.url:
+        return [], ""
+    try:
+        return console.dagster.runs(), ""
+    except MillraceError as error:
+        return [], str(error)
 
 
 def _table_jobs(console: Console) -> TableJobs:

@@ -65,9 +65,11 @@ def show_table(console: Console, asked: Asked) -> Page:
         {"partition": lambda one: one[0], "lag": lambda one: one[2] or 0},
         lambda one: str(one[0]),
     )
+    facts = describe_table(location)
     values = {
         "name": name,
-        "facts": describe_table(location),
+        "facts": facts,
+        "dagster": console.dagster.links(facts.topic, ("table",)),
         "ledger": ledger,
         "lag": total_lag((lags or {}).values()),
         "listing": partitions,

@@ -8,6 +8,7 @@
   const button = document.getElementById("follow");
   const status = document.getElementById("tail-status");
   const body = document.getElementById("records");
+  const title = document.title;
   let timer = null, from = body.dataset.from, count = 0;
   bar.hidden = false;
 
@@ -35,6 +36,8 @@
   button.addEventListener("click", () => {
     const follows = timer === null;
     button.setAttribute("aria-pressed", String(follows));
+    bar.classList.toggle("live", follows);
+    document.title = follows ? `● ${title}` : title;
     if (follows) {
       status.textContent = "Waiting for new records";
       timer = setTimeout(ask, 0);

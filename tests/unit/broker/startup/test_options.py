@@ -1,5 +1,7 @@
 """What the broker makes of its file and arguments: a property works, or one sentence names it and where it stands."""
 
+import re
+
 import pytest
 
 from millrace.errors import InvalidConfigError
@@ -261,6 +263,13 @@ def test_a_console_connects_as_its_client_properties_say(tmp_path):
         (
             ["admin.console=on"],
             r"^Invalid value on for configuration admin\.console: String must be one of: off, read-only, full",
+        ),
+        *(
+            (
+                ["admin.console=full", f"admin.console.dagster.url={url}"],
+                rf"^admin\.console\.dagster\.url={re.escape(url)}: expected http://HOST:PORT",
+            )
+            for url in ("javascript:alert(1)", "127.0.0.1:3000", "http://", "http://h:0", "http://h:x", "http://h?a=1")
         ),
         (["admin.console=full", "admin.console.client.config=/nowhere"], r"^admin\.console\.client\.config=/nowhere: "),
     ],

@@ -5,6 +5,7 @@ import pytest
 from millrace.client.metadata import ClusterMetadata
 from millrace_ops.console.overview import Overview
 from millrace_ops.console.pages.jobs import part_done
+from millrace_ops.console.plots import Rate
 from millrace_ops.console.rendering import Templates, duration, link, number, rate, share, size, when
 from millrace_ops.console.request import Page
 
@@ -52,6 +53,7 @@ def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(troubles, sai
         (when(2**62), str(2**62)),
         (duration(999), "0 s"),
         (duration(61_000), "1 min 1 s"),
+        (duration(600_000), "10 min"),
         (duration(3_720_000), "1 h 2 min"),
         (duration(90_000_000), "1 d 1 h"),
         (share(0.256), "26 %"),
@@ -64,6 +66,16 @@ def test_numbers_and_times_are_written_for_people(said, text):
 
 def test_what_is_unknown_has_a_dash():
     assert {number(None), size(None), when(None), duration(None), share(None)} == {"\N{EN DASH}"}
+
+
+def test_a_plot_has_a_scale_that_is_read_and_spoken():
+    template = Templates(COMMON)._environment.from_string(
+        '{% from "macros.html" import plot with context %}{{ plot(rates, "Records per second", true) }}'
+    )
+    html = template.render(rates=[Rate(10.0, 1234.0), Rate(0.0, 7.5)])
+    assert "<span>1,234/s</span><span>0</span>" in html
+    assert "<span>10 min ago</span><span>now</span>" in html
+    assert 'aria-label="Records per second, the last 10 min: now 7.5/s, at most 1,234/s"' in html
 
 
 def test_a_move_is_as_far_as_its_slowest_copy():
