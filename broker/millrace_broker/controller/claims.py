@@ -138,7 +138,7 @@ def _seen_by(epoch: int, before: Node | None) -> list[Operation]:
     path = paths.SEEN_BROKER_EPOCHS
     if before is None:
         return [Create(path, encode_seen_epochs(SeenEpochs(epoch)))]
-    seen = codec.readable(decode_seen_epochs, before.data, logger, "%s can't be read, and begins anew", path)
+    seen = codec.readable(decode_seen_epochs, before.data, logger, "%s can't be read, and is created again", path)
     if seen is not None and seen.controller_epoch == epoch - 1:
         return [SetData(path, encode_seen_epochs(seen._replace(controller_epoch=epoch)), before.version)]
     return [Delete(path, before.version), Create(path, encode_seen_epochs(SeenEpochs(epoch)))]
