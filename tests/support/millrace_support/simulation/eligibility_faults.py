@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millrace.zk import paths
-from millrace.zk.eligibility import LossReport, decode_seen_epochs, encode_loss, encode_seen_epochs
+from millrace.zk.eligibility import LossReport, encode_loss
 from millrace_broker.cluster.store import Losses
-from millrace_broker.controller import claims, elections, eligibility, partition_leaders
+from millrace_broker.controller import elections, eligibility, partition_leaders
 from millrace_broker.controller.broker_reports import BrokerReports
 from millrace_broker.controller.controller_store import ControllerStore
 from millrace_broker.controller.eligibility import BrokerLosses, SeenLosses, awaited
@@ -22,7 +22,6 @@ from millrace_support.simulation.planting import Plants
 if TYPE_CHECKING:
     import pytest
 
-    from millrace.zk.session import Node
 
 FAULTS = Plants()
 
@@ -82,17 +81,10 @@ def takes_all_losses_before_it_began_for_seen(patch: pytest.MonkeyPatch) -> None
 
 
 @FAULTS.add
-def goes_on_with_notes_that_have_a_gap(patch: pytest.MonkeyPatch) -> None:
+def counts_what_controllers_without_notes_have_seen(patch: pytest.MonkeyPatch) -> None:
     """Counts losses again that controllers of the former release, which keep no notes, have taken into account."""
-    real = claims._seen_by  # noqa: SLF001
-
-    def seen_by(epoch: int, before: Node | None) -> Any:
-        if before is None:
-            return real(epoch, None)
-        seen = decode_seen_epochs(before.data)._replace(controller_epoch=epoch - 1)
-        return real(epoch, before._replace(data=encode_seen_epochs(seen)))
-
-    patch.setattr(claims, "_seen_by", seen_by)
+    real = ControllerStore.seen_losses
+    patch.setattr(ControllerStore, "seen_losses", lambda self: real(self)._replace(since=0))
 
 
 @FAULTS.add
