@@ -1,7 +1,8 @@
 """`python -m millrace_broker`: the broker process.
 
 It prints one line to stdout, `listening HOST:PORT`, as soon as it serves; the log goes to stderr. SIGTERM and SIGINT
-drain the broker, and the exit status is 0. A start that fails prints one line that says why, and the exit status is 1.
+drain the broker, and the exit status is 0. A start that fails prints one line that says why, and the exit status is 1,
+or 2 where the command line is wrong.
 Where systemd has started the process, it is told when the broker serves, that it lives, and when it stops.
 """
 
@@ -18,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millrace.clock import SystemClock
-from millrace.errors import MillraceError
+from millrace.errors import MalformedValueError, MillraceError
 from millrace.extras import require
 from millrace.service_manager import ServiceManager
 from millrace.tracing import Tracing, tracing_of
@@ -35,7 +36,7 @@ THREAD_TURN_S = 0.000_5  # for so long at most a worker at work keeps the event 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the broker until a signal stops it; returns the exit status: 0, or 1 where it could not start."""
+    """Runs the broker until a signal stops it; returns the exit status: 0, or 1 or 2 where it could not start."""
     to_stderr = output.write_to(sys.stderr)
     _raise_file_limit()
     sys.setswitchinterval(THREAD_TURN_S)
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(_run(options, manager, tracing))
     except MillraceError as error:
         print(f"millrace broker: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+        return 2 if isinstance(error, MalformedValueError) else 1
     return 0
 
 

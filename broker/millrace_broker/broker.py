@@ -1,6 +1,6 @@
 """A broker, from start to drained stop.
 
-    start   metadata store → logs opened and recovered → services → socket bound → registered →
+    start   addresses can be bound → metadata store → logs opened and recovered → services → socket bound → registered →
             alone: leader epochs raised, partitions led → serving → in a cluster: joined (`cluster_member`) →
             admin endpoint and chores
     stop    the same backwards: in a cluster left → connections drained → logs synced, checkpointed and closed →
@@ -45,7 +45,7 @@ from millrace_broker.metrics import ClockCounts, Durations, MaintenanceCounts, R
 from millrace_broker.net.authentication import ListenerAuthentication
 from millrace_broker.net.connection import NewGate
 from millrace_broker.net.cycle_collector import CycleCollector
-from millrace_broker.net.server import Server
+from millrace_broker.net.server import Server, check_addresses
 from millrace_broker.properties.listeners import Listener, own_properties
 from millrace_broker.properties.security_config import TokenConfig
 from millrace_broker.replication.healer import Healer
@@ -106,6 +106,8 @@ class Broker:
 
         Raises a MillraceError that says why the broker can't start.
         """
+        listens_at = (*(one.address for one in self._options.listeners), self._options.admin)
+        await check_addresses(listens_at)  # before there is any folder
         image = await self._start_store()
         await self._open_logs(image)
         self._assemble()

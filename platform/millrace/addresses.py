@@ -7,7 +7,7 @@
     :9092                           where a server listens on every address of the machine
     INTERNAL://10.0.0.1:9092        where one listener of a broker is reached
 
-Every such text is parsed here. What is no address raises InvalidConfigError, which names the text.
+Every such text is parsed here. What is no address raises MalformedValueError, which names the text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from millrace.config import MAX_PORT, whole_number
-from millrace.errors import InvalidConfigError
+from millrace.errors import MalformedValueError
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- what an absent host means to a server
 EVERY_IPV6_ADDRESS = "::"
@@ -84,7 +84,7 @@ def plaintext_endpoint(host: str, port: int) -> Endpoint:
 
 
 def parse_address(text: str) -> Address:
-    """Returns the address in `HOST:PORT`, to connect to; raises InvalidConfigError for another form or port 0."""
+    """Returns the address in `HOST:PORT`, to connect to; raises MalformedValueError for another form or port 0."""
     address = _parse(text, FIRST_PORT)
     if not address.host:
         raise _wrong_form(text)
@@ -92,7 +92,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen_address(text: str) -> Address:
-    """Returns the address in `[HOST]:PORT`, to listen on; raises InvalidConfigError for another form.
+    """Returns the address in `[HOST]:PORT`, to listen on; raises MalformedValueError for another form.
 
     Without a host it stands for every IPv4 address of the machine; port 0 stands for a free port.
     """
@@ -101,10 +101,10 @@ def parse_listen_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Returns the addresses in `HOST:PORT,HOST:PORT`; raises InvalidConfigError for a wrong one, or for none."""
+    """Returns the addresses in `HOST:PORT,HOST:PORT`; raises MalformedValueError for a wrong one, or for none."""
     addresses = tuple(parse_address(part) for part in text.split(",") if part.strip())
     if not addresses:
-        raise InvalidConfigError(f"{text!r}: expected HOST:PORT, or several of them with commas between")
+        raise MalformedValueError(f"{text!r}: expected HOST:PORT, or several of them with commas between")
     return addresses
 
 
@@ -118,9 +118,9 @@ def _parse(text: str, first_port: int) -> Address:
         raise _wrong_form(text)
     number = whole_number(port, MAX_PORT)
     if number is None or number < first_port:
-        raise InvalidConfigError(f"{text!r}: a port lies between {first_port} and {MAX_PORT}")
+        raise MalformedValueError(f"{text!r}: a port lies between {first_port} and {MAX_PORT}")
     return Address(host, number)
 
 
-def _wrong_form(text: str) -> InvalidConfigError:
-    return InvalidConfigError(f"{text!r}: expected HOST:PORT")
+def _wrong_form(text: str) -> MalformedValueError:
+    return MalformedValueError(f"{text!r}: expected HOST:PORT")

@@ -20,7 +20,8 @@ from typing import ClassVar, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
 import javaproperties
 
-from millrace.errors import InvalidConfigError
+from millrace.errors import InvalidConfigError, MalformedValueError
+from millrace.suggestions import did_you_mean
 
 Value = int | float | bool | str
 Given = TypeVar("Given")
@@ -231,7 +232,7 @@ class ConfigTable:
         try:
             return self.keys[name]
         except KeyError:
-            raise InvalidConfigError(f"unknown property {name}") from None
+            raise InvalidConfigError(f"unknown property {name}{did_you_mean(name, self.keys)}") from None
 
 
 class PropertyLine(NamedTuple):
@@ -278,11 +279,11 @@ def whole_number(text: str, maximum: int) -> int | None:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """Returns `NAME=VALUE` arguments as properties; raises InvalidConfigError for one without `=`."""
+    """Returns `NAME=VALUE` arguments as properties; raises MalformedValueError for one without `=`."""
     properties: dict[str, str] = {}
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator or not name:
-            raise InvalidConfigError(f"{assignment!r}: expected NAME=VALUE")
+            raise MalformedValueError(f"{assignment!r}: expected NAME=VALUE")
         properties[name.strip()] = value
     return properties

@@ -191,6 +191,10 @@ class InvalidConfigError(TopicError, code=ErrorCode.INVALID_CONFIG):
     """A property that is unknown, or has a value outside its range or of a wrong form."""
 
 
+class MalformedValueError(InvalidConfigError):
+    """A text of the wrong form, such as an address without a port. A command line with one is wrong: status 2."""
+
+
 class NotEnoughReplicasError(TopicError, code=ErrorCode.NOT_ENOUGH_REPLICAS, retriable=True):
     """Fewer replicas are in sync than `min.insync.replicas`, and the producer wants all of them."""
 

@@ -143,6 +143,70 @@ def test_a_reset_creates_a_group_if_it_is_asked_to(run, topic, groups):
     assert groups.offsets(topic)[topic, 0].offset == 3
 
 
+@pytest.fixture(scope="module")
+def named(broker, warm_millrace):
+    """A topic, a group and a user, whose names are then misspelt."""
+    for command in (
+        ("topics", "create", "weather"),
+        ("offsets", "reset", "report", "--topic", "weather", "--to", "earliest", "--create", "--execute"),
+        ("users", "create", "bobby"),
+    ):
+        given = [warm_millrace, *command, "--bootstrap", broker.bootstrap]
+        subprocess.run(given, input=b"secret\n", check=True, timeout=TIMEOUT_S, capture_output=True)
+
+
+MISSPELT = {
+    "topics describe wether": "weather",
+    "topics describe --under-replicated wether": "weather",
+    "topics extend wether --partitions 2": "weather",
+    "topics delete wether": "weather",
+    "topics delete-records wether --all --yes": "weather",
+    "topics reassign wether": "weather",
+    "brokers elect --topic wether": "weather",
+    "consume wether": "weather",
+    "consume wether --group report": "weather",
+    "verify wether": "weather",
+    "configs describe --topic wether": "weather",
+    "configs set retention.ms=1 --topic wether": "weather",
+    "offsets reset report --topic wether --to latest": "weather",
+    "offsets reset reprt --topic weather --to latest": "report",
+    "groups describe reprt": "report",
+    "groups delete reprt": "report",
+    "users delete boby": "bobby",
+    "users password boby": "bobby",
+    "configs set retention.msec=1 --topic weather": "retention.ms",
+    "configs unset retention.msec --topic weather": "retention.ms",
+    "configs set log.retention.msec=1 --broker all": "log.retention.ms",
+    "configs set consumer.session.timeout=1 --group report": "consumer.session.timeout.ms",
+    "topics create other --config retention.msec=1": "retention.ms",
+}
+
+
+@pytest.mark.parametrize("line", MISSPELT)
+@pytest.mark.usefixtures("named")
+def test_a_misspelt_name_is_told_the_one_that_was_meant(run, line):
+    refused = run(*line.split())
+    assert (refused.returncode, refused.stdout, refused.stderr.count(b"\n")) == (1, b"", 1)
+    assert f"; did you mean {MISSPELT[line]}?" in refused.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "line", ["topics describe payments", "groups delete payments", "consume weather --partition 7"]
+)
+@pytest.mark.usefixtures("named")
+def test_nothing_is_proposed_for_a_name_that_is_like_no_other(run, line):
+    refused = run(*line.split())
+    assert (refused.returncode, b"did you mean" in refused.stderr) == (1, False)
+
+
+@pytest.mark.usefixtures("named")
+def test_a_topic_that_is_created_by_a_slip_is_told(run):
+    assert run("produce", "weather", stdin=b"one\n").stderr == b""
+    first = run("produce", "wheather", stdin=b"one\n")
+    assert first.stderr == b"millrace: created topic wheather; did you mean weather?\n"
+    assert run("topics", "delete", "wheather").returncode == 0
+
+
 @pytest.mark.parametrize("names", [("retention.sm",), ("retention.ms", "retention.sm")])
 def test_a_mistyped_property_is_not_unset(run, topic, names):
     assert run("configs", "set", "retention.ms=5", "--topic", topic).returncode == 0

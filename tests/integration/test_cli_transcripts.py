@@ -15,8 +15,8 @@
 Each transcript has a folder of its own. BROKER stands for the broker's address, ZOOKEEPER for that of a ZooKeeper, and
 each of PORT, PORT2 … for a free port. Commands run in children of one server (millrace_support.warm_commands). What a
 line starts that begins with `millrace broker` is ended when the broker listens, unless it says why it doesn't; of its
-log the warnings and errors are shown. What differs from run to run is masked (HERE, ID, TIME, MS), and blank lines are
-left out.
+log the warnings and errors are shown. What differs from run to run is masked (HERE, ID, TIME, MS, FREE), and blank
+lines are left out.
 """
 
 import os
@@ -40,6 +40,8 @@ MASKS = [
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "ID"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b1[6-9]\d{11}\b"), "MS"),
+    (re.compile(r" +free_bytes$", re.MULTILINE), "  free_bytes"),
+    (re.compile(r" {2,}\d{10,15}$", re.MULTILINE), "  FREE"),
 ]
 LOG_LINE = re.compile(r"TIME (WARNING|ERROR|CRITICAL) [\w.]+: ")
 QUIET_LOG_LINE = re.compile(r"TIME (INFO|DEBUG) ")

@@ -316,13 +316,14 @@ def test_what_a_killed_platform_had_started_ends_with_it(up):
 
 
 @pytest.mark.parametrize("option", ["--listen", "--admin", "--dagster-port", "--zookeeper-port"])
-def test_a_port_in_use_is_named_with_its_option(warm_up, option):
+def test_a_port_in_use_is_named_with_its_option_and_leaves_no_folder(warm_up, tmp_path, option):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         value = str(port) if option.endswith("-port") else f"127.0.0.1:{port}"
         process = warm_up(*FREE, option, value)
         assert process.wait(240) == 1
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
+    assert not (tmp_path / "state").exists()
 
 
 def test_what_listens_everywhere_needs_what_clients_are_told(warm_up):

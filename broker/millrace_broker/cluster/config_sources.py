@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from millrace.config import ConfigKey, ConfigType, value_text
 from millrace.errors import InvalidConfigError, InvalidRequestError
+from millrace.suggestions import did_you_mean
 from millrace.zk.security import ZOOKEEPER_SECURITY
 from millrace_broker.properties.broker_config import BROKER_CONFIG, BrokerConfig
 from millrace_broker.properties.coordinator_config import (
@@ -290,7 +291,9 @@ def check_live(name: str, text: str) -> None:
     check_unrestricted(name, text)
     key = broker_key(name)
     if key is None:
-        raise InvalidConfigError(f"{shown(name, text)}: this broker has no property of this name")
+        raise InvalidConfigError(
+            f"{shown(name, text)}: this broker has no property of this name{did_you_mean(name, BROKER_KEYS)}"
+        )
     if not key.is_dynamic:
         raise InvalidConfigError(f"Cannot update these configs dynamically: Set({name}), they are read at the start")
     if name in SECURING:

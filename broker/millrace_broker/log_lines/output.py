@@ -20,7 +20,9 @@ from millrace_broker.log_lines.text import LineFormatter
 
 JSON = "json"
 REQUESTS, AUDIT = "millrace_broker.requests", "millrace_broker.authorizer"
-QUIET = {"kazoo": logging.WARNING}  # lines of a library below its level help only its authors
+# Lines of a library below its level help only its authors. kazoo warns of each attempt to connect: the error of a start
+# sums them up, and later on the session tells once that its connection is lost.
+QUIET = {"kazoo": logging.ERROR}
 HTTP_SERVER = "aiohttp.server"
 WINDOW_S = 10.0
 LINES_IN_WINDOW = 100

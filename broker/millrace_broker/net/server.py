@@ -13,7 +13,7 @@ import errno
 import logging
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -232,6 +232,17 @@ class Server:
     def _reclaim_memory(self) -> None:
         for connection in tuple(self._connections):
             connection.trim()
+
+
+async def check_addresses(addresses: Iterable[Address]) -> None:
+    """Binds each address for a moment; raises SetupError where one can't be bound."""
+    loop = asyncio.get_running_loop()
+    for address in addresses:
+        try:
+            probe = await loop.create_server(asyncio.Protocol, *address, start_serving=False)
+        except OSError as error:
+            raise _cannot_listen(address, error) from error
+        probe.close()
 
 
 def _cannot_listen(address: Address, error: OSError) -> SetupError:

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from millrace import __version__, kernel
 from millrace.addresses import PLAINTEXT, Address, parse_listen_address
-from millrace.errors import InvalidConfigError
+from millrace.errors import InvalidConfigError, MalformedValueError
 from millrace.security.client_security import ClientSecurity
 from millrace.security.protocols import JAAS, MECHANISM, SecurityProtocol
 from millrace_broker.properties.broker_config import BrokerConfig
@@ -150,7 +150,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     given = read_given(parsed.config, [*parsed.set, *([] if parsed.id is None else [f"broker.id={parsed.id}"])])
     zookeeper = None if parsed.standalone else parsed.zookeeper or value_of("zookeeper.connect", given)
     if not zookeeper and not parsed.standalone:
-        raise InvalidConfigError(
+        raise MalformedValueError(
             "give --zookeeper HOST:PORT or zookeeper.connect, or --standalone for one broker without ZooKeeper"
         )
     if parsed.standalone:
@@ -159,6 +159,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
     if parsed.listen is not None:
         name, _, address = parsed.listen.rpartition("://")
         given[LISTENERS] = Given(f"{name or PLAINTEXT}://{parse_listen_address(address)}")
+    admin = parse_listen_address(parsed.admin)
     listeners = read_listeners(given)
     properties = {name: one.value for name, one in given.items() if name not in ("zookeeper.connect", "log.dir")}
     properties |= {
@@ -181,7 +182,7 @@ def parse_options(arguments: Sequence[str]) -> BrokerOptions:
                 ClientSecurity.PLAINTEXT if zookeeper is None else inter_broker_security(given, between)
             ),
             authentications=authentications(given, listeners),
-            admin=parse_listen_address(parsed.admin),
+            admin=admin,
             console=console_options(broker, listeners),
             data_dirs=directories,
             zookeeper=zookeeper,
@@ -219,7 +220,7 @@ def _data_dirs(arguments: Sequence[str] | None, given: Mapping[str, Given]) -> t
     named = arguments or (value_of("log.dirs", given) or value_of("log.dir", given)).split(",")
     directories = tuple(str(Path(one.strip()).absolute()) for one in named if one.strip())
     if not directories:
-        raise InvalidConfigError("give --data DIR or log.dirs, the folder for logs")
+        raise MalformedValueError("give --data DIR or log.dirs, the folder for logs")
     return directories
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from millrace.errors import InvalidConfigError
+from millrace.errors import MalformedValueError
 from millrace.security.acls import (
     CLUSTER_NAME,
     EVERY_HOST,
@@ -78,7 +78,7 @@ def resources(
 def operations_on(
     kinds: Iterable[ResourceType], names: Sequence[str], *, producer: bool, consumer: bool
 ) -> dict[ResourceType, list[AclOperation]]:
-    """Returns the operations to enter for each type of resource; raises InvalidConfigError where a type gets none."""
+    """Returns the operations to enter for each type of resource; raises MalformedValueError where a type gets none."""
     found: dict[ResourceType, list[AclOperation]] = {}
     for kind in kinds:
         roles = [role for role, is_meant in ((PRODUCER, producer), (CONSUMER, consumer)) if is_meant]
@@ -86,7 +86,7 @@ def operations_on(
             one for role in roles for one in role.get(kind, ())
         ]
         if not meant:
-            raise InvalidConfigError(f"no operation on {kind.pascal}: give --operation, or another role")
+            raise MalformedValueError(f"no operation on {kind.pascal}: give --operation, or another role")
         found[kind] = list(dict.fromkeys(meant))
     return found
 
@@ -111,7 +111,7 @@ def new_bindings(
 def filters(
     named: Resources, pattern: str, principals: Sequence[str], hosts: Sequence[str], operations: Sequence[str]
 ) -> list[AclFilter]:
-    """Returns an ACL filter for each combination of the arguments; raises InvalidConfigError for an unknown name."""
+    """Returns an ACL filter for each combination of the arguments; raises MalformedValueError for an unknown name."""
     places: list[tuple[ResourceType, str | None]] = [(kind, name) for kind, names in named.items() for name in names]
     return [
         AclFilter(kind, name, _parsed("pattern", PatternType.parse, pattern), principal, host, operation)
@@ -131,7 +131,7 @@ def _parsed(what: str, parse: Callable[[str], Word], name: str) -> Word:
     try:
         return parse(name)
     except ValueError as error:
-        raise InvalidConfigError(f"{what} {error}") from None
+        raise MalformedValueError(f"{what} {error}") from None
 
 
 app = Commands(help="List, add and remove access control lists: who may do what.")

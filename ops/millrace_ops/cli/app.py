@@ -17,6 +17,7 @@ from millrace.errors import SetupError
 from millrace_ops.cli import (
     acls,
     brokers,
+    cluster,
     configs,
     consume,
     dead_letters,
@@ -159,6 +160,7 @@ app = Commands(
     help="A log platform: a broker that speaks the Kafka protocol, and its topics as warehouse tables.",
 )
 app.command("broker", cls=TyperCommand, context_settings=AS_GIVEN, add_help_option=False)(broker)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")

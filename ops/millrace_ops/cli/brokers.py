@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 app = Commands(help="List and describe brokers, elect leaders, adopt stray logs, drain a broker that is to leave.")
 COLUMNS = (
     "broker", "address", "rack", "controller", "leaders", "replicas", "under_replicated", "out_of_sync", "bytes",
+    "free_bytes",
 )  # fmt: skip
 ELECTION_COLUMNS = ("topic", "partition", "result", "leader")
 POLL_INTERVAL_S = 0.05

@@ -20,6 +20,7 @@ from millrace.config import MAX_INT
 from millrace.errors import SetupError
 from millrace.extras import require
 from millrace_ops.cli.platform import found_addresses
+from millrace_ops.cli.suggested import suggesting
 
 if TYPE_CHECKING:
     from typer._click.core import Context
@@ -64,7 +65,8 @@ class Command(TyperCommand):
         if path[0] in FROM_SOURCES:
             _require_sources(name, FROM_SOURCES[path[0]], extras)
         require(name, *extras)
-        return super().invoke(ctx)
+        with suggesting(ctx):
+            return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Returns the arguments and options in capitals that the usage line shows after the command's name."""

@@ -11,22 +11,33 @@ import typer
 
 from millrace.config import parse_assignments
 from millrace.errors import InvalidConfigError
+from millrace.suggestions import did_you_mean
 from millrace_ops.cli.commands import Commands
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, complete_broker, complete_group, complete_topic
 from millrace_ops.cli.output import print_rows
+from millrace_ops.cli.suggested import suggesting_properties
 
 if TYPE_CHECKING:
     from millrace.client import Configs, Property, ResourceKind
 
 app = Commands(help="Describe and change the configuration of topics, brokers and groups, and what brokers log.")
-Topic = Annotated[str | None, typer.Option(metavar="TOPIC", help="The configuration of this topic.")]
+Topic = Annotated[
+    str | None,
+    typer.Option(metavar="TOPIC", help="The configuration of this topic.", autocompletion=complete_topic),
+]
 Broker = Annotated[
-    str | None, typer.Option(metavar="ID", help="Of this broker, or `all`: the live one of all brokers.")
+    str | None,
+    typer.Option(
+        metavar="ID", help="Of this broker, or `all`: the live one of all brokers.", autocompletion=complete_broker
+    ),
 ]
 BrokerLoggers = Annotated[
     str | None, typer.Option(metavar="ID", help="The levels of this broker's loggers, until it stops.")
 ]
-Group = Annotated[str | None, typer.Option(metavar="GROUP", help="Of this group, which need not exist yet.")]
+Group = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP", help="Of this group, which need not exist yet.", autocompletion=complete_group),
+]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Properties.")]
 Values = Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Properties and their new values.")]
 ALL_BROKERS = "all"
@@ -74,8 +85,10 @@ def _change(
     with _opened(access, subject) as (configs, kind, name):
         known = {one.name for one in configs.describe(kind, name)}
         if unknown := [one for one in names if one not in known]:  # to unset a misspelled name would change nothing
-            raise InvalidConfigError(f"unknown property {', '.join(unknown)}; nothing was unset")
-        configs.change(kind, name, values, names)
+            hints = "".join(did_you_mean(one, known) for one in unknown)
+            raise InvalidConfigError(f"unknown property {', '.join(unknown)}; nothing was unset{hints}")
+        with suggesting_properties(values, lambda: known):
+            configs.change(kind, name, values, names)
         changed = [one for one in configs.describe(kind, name) if one.name in (*values, *names)]
     _print(changed, as_json=as_json)
 

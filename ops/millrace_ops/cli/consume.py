@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from millrace.config import MAX_INT
-from millrace.errors import BrokerError, ErrorCode, InvalidConfigError, InvalidRecordError
+from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, MalformedValueError
 from millrace.extras import require
 from millrace.json_values import JsonValue
 from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
-from millrace_ops.cli.options import ClusterAccess, Json
+from millrace_ops.cli.options import ClusterAccess, Json, complete_group, complete_topic
 from millrace_ops.cli.output import iso_time
 from millrace_ops.record_values.shown import json_bytes
 
@@ -74,7 +74,7 @@ class Format(NamedTuple):
 
 
 def parse_template(text: str) -> RecordTemplate:
-    r"""Returns the parts of a template; raises InvalidConfigError for an unknown field or escape.
+    r"""Returns the parts of a template; raises MalformedValueError for an unknown field or escape.
 
     It is kcat's: `%k` key, `%v` (or `%s`) value, `%o` offset, `%p` partition, `%t` topic, `%T` timestamp in ms, `%h`
     headers, `%K` and `%S` lengths of key and value in bytes (-1: null), `%%`; `\n`, `\t`, `\r`, `\0`, `\\` and
@@ -95,7 +95,7 @@ def parse_template(text: str) -> RecordTemplate:
                 parts.append(ESCAPES[name])
             case _:
                 known = ", ".join((*(f"%{one}" for one in FIELDS), "%%", r"\n, \t, \r, \0, \\, \xHH"))
-                raise InvalidConfigError(f"--format: {token[0]} is not known; there are {known}")
+                raise MalformedValueError(f"--format: {token[0]} is not known; there are {known}")
     return tuple(parts)
 
 
@@ -159,7 +159,11 @@ Last = Annotated[
 ]
 Group = Annotated[
     str | None,
-    typer.Option(metavar="GROUP", help="Go on at the committed offsets of this group, and commit what was printed."),
+    typer.Option(
+        metavar="GROUP",
+        help="Go on at the committed offsets of this group, and commit what was printed.",
+        autocompletion=complete_group,
+    ),
 ]
 Isolation = Annotated[
     Literal["read_committed", "read_uncommitted"],
@@ -187,7 +191,7 @@ Commit = Callable[[Mapping[int, int]], None]
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=complete_topic)],
     *,
     access: ClusterAccess,
     start: From = None,

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.config import MAX_LONG, whole_number
-from millrace.errors import InvalidConfigError, MillraceError, OffsetOutOfRangeError
+from millrace.errors import MalformedValueError, MillraceError, OffsetOutOfRangeError
 from millrace.times import epoch_ms, parse_time
 
 if TYPE_CHECKING:
@@ -35,17 +35,19 @@ class Chunk(NamedTuple):
 
 
 def parse_start(text: str, option: str = "--from") -> Start:
-    """Parses `earliest`, `latest`, an offset, or a time, UTC unless it says otherwise; raises InvalidConfigError."""
+    """Parses `earliest`, `latest`, an offset, or a time, UTC unless it says otherwise; raises MalformedValueError."""
     if text in {"earliest", "latest"}:
         return text
     if text.isascii() and text.isdecimal():
         if (offset := whole_number(text, MAX_LONG)) is None:
-            raise InvalidConfigError(f"{option} {text}: an offset is at most {MAX_LONG}")
+            raise MalformedValueError(f"{option} {text}: an offset is at most {MAX_LONG}")
         return offset
     try:
         return parse_time(text)
     except ValueError:
-        raise InvalidConfigError(f"{option} {text}: expected earliest, latest, an offset or an ISO 8601 time") from None
+        raise MalformedValueError(
+            f"{option} {text}: expected earliest, latest, an offset or an ISO 8601 time"
+        ) from None
 
 
 class TopicReader:

@@ -1,6 +1,6 @@
 """The `millrace` command. It exits with status 0 only if it has done all that it was asked for.
 
-An error of Millrace's is one line on stderr, and the exit status is 1.
+An error of Millrace's is one line on stderr, and the exit status is 1, or 2 where what was typed has the wrong form.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import sys
 
-from millrace.errors import MillraceError
+from millrace.errors import MalformedValueError, MillraceError
 from millrace.extras import install_command
 
+FAILED = 1
+WRONG_USAGE = 2
 INTERRUPTED = 130  # what a shell shows for Ctrl-C
 
 
@@ -30,6 +32,8 @@ def main() -> None:
         app(prog_name="millrace")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except MalformedValueError as error:
+        _fail(str(error), WRONG_USAGE)
     except MillraceError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
@@ -42,6 +46,6 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, status: int = FAILED) -> None:
     print(f"millrace: {message}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(status)

@@ -22,6 +22,8 @@ from millrace_ops.cli.options import (
     ClusterAccess,
     Json,
     ZooKeeperAccess,
+    complete_group,
+    complete_topic,
 )
 from millrace_ops.cli.output import print_json, print_rows, print_table
 
@@ -40,7 +42,7 @@ class OffsetStore(StrEnum):
     ZOOKEEPER = "zookeeper"
 
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", autocompletion=complete_group)]
 InStore = Annotated[OffsetStore, typer.Option(help="Where the group keeps its offsets.")]
 Create = Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")]
 
@@ -81,7 +83,10 @@ def import_(
 @app.command("reset")
 def reset(
     group: Group,
-    topic: Annotated[list[str], typer.Option(help="The topic whose offsets are set; repeatable.")],
+    topic: Annotated[
+        list[str],
+        typer.Option(help="The topic whose offsets are set; repeatable.", autocompletion=complete_topic),
+    ],
     *,
     to: Annotated[str, typer.Option(metavar="earliest|latest|OFFSET|TIME", help="Where they go; TIME is ISO 8601.")],
     store: InStore = OffsetStore.KAFKA,

@@ -82,8 +82,11 @@ class ClusterAccess:
         """Returns a client of the cluster; raises InvalidConfigError for a file or a variable that can't be used."""
         from millrace.client import Cluster
         from millrace.security.client_config import read_client_security
+        from millrace_ops.cli.waiting import Waiting
 
-        return Cluster(self.bootstrap, timeout_s=timeout_s, security=read_client_security(self.client_config))
+        waiting = Waiting(self.bootstrap, timeout_s, CLOCK)
+        security = read_client_security(self.client_config)
+        return Cluster(self.bootstrap, timeout_s=timeout_s, security=security, waiting=waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,8 @@ def _names(context: typer.Context, incomplete: str, ask: Callable[[Cluster], Ite
 
 
 def _ask(params: Mapping[str, Any], ask: Callable[[Cluster], Iterable[str]], found: list[str]) -> None:
+    if params["bootstrap"] is None:  # of a command that asks brokers only where they are given
+        return
     access = ClusterAccess(params["bootstrap"], params.get("client_config"))
     with suppress(MillraceError, OSError), access.open(timeout_s=WAIT_S) as cluster:
         found += ask(cluster)

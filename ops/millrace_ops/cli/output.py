@@ -12,6 +12,7 @@ import typer
 
 from millrace.errors import BrokerUnreachableError, MillraceError, SetupError
 from millrace.times import MAX_DATETIME_MS
+from millrace_ops.cli.suggested import told
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -138,7 +139,7 @@ def for_each(names: Iterable[str], action: Callable[[str], None]) -> None:
             raise
         except MillraceError as error:
             sys.stdout.flush()
-            print(f"millrace: {error}", file=sys.stderr)
+            print(f"millrace: {told(error)}", file=sys.stderr)
             has_failed = True
     if has_failed:
         raise typer.Exit(1)

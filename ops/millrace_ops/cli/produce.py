@@ -34,7 +34,8 @@ import typer
 
 from millrace.config import MAX_INT, MAX_LONG, parse_assignments
 from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, RecordTooLargeError, SetupError
-from millrace_ops.cli.options import CLOCK, ClusterAccess, Json
+from millrace.suggestions import did_you_mean
+from millrace_ops.cli.options import CLOCK, ClusterAccess, Json, complete_topic
 from millrace_ops.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -320,7 +321,12 @@ ReadRecords = Callable[[Iterable[Line]], Iterable[Placed]]
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go; created if the broker may.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="Where the records go; created if the broker may.", autocompletion=complete_topic
+        ),
+    ],
     *,
     access: ClusterAccess,
     file: Annotated[
@@ -357,7 +363,10 @@ def produce(
         access.open() as cluster,
         nullcontext(sys.stdin) if file is None else file.open("rb") as source,
     ):
+        is_new = cluster.metadata([topic]).lacks([topic])
         sender = Sender(cluster, topic, partition, codec)
+        if is_new:
+            _say_created(cluster, topic)
         try:
             for lines in lines_of(source.fileno()):
                 sender.send(read(lines))
@@ -366,6 +375,14 @@ def produce(
                 print_json({"topic": topic, "acknowledged": sender.acknowledged})
             else:
                 print(f"{sender.acknowledged} record(s) acknowledged by {topic}")
+
+
+def _say_created(cluster: Cluster, topic: str) -> None:
+    """Says that the broker has created a topic whose name is like another one's, and may be misspelt."""
+    from millrace.client import Admin
+
+    if hint := did_you_mean(topic, Admin(cluster).topics().keys() - {topic}):
+        print(f"millrace: created topic {topic}{hint}", file=sys.stderr)
 
 
 def _line_format(key_separator: str | None, null_marker: str | None, header: list[str] | None) -> LineFormat:

@@ -15,6 +15,7 @@ from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import ClusterAccess, DryRun, Json, TopicName, TopicNames, complete_topic
 from millrace_ops.cli.output import confirm, for_each, print_json, print_rows, print_tables
 from millrace_ops.cli.reassignment import Options, Throttle, Wait, cancel, carry_out_plan, plan_for
+from millrace_ops.cli.suggested import suggesting_properties
 
 if TYPE_CHECKING:
     from millrace.client import Cluster, LogOffsets, TopicMetadata
@@ -152,12 +153,18 @@ app = Commands(help="List, create, describe, extend, move and delete topics.")
 
 @app.command("list")
 def list_topics(*, access: ClusterAccess, as_json: Json = False) -> None:
-    """List every topic."""
-    from millrace.client import Admin
+    """List every topic, with the records and bytes of its logs."""
+    from millrace_ops.console.overview import look_at_offsets, look_at_replicas, summaries
 
     with access.open() as cluster:
-        topics = sorted(Admin(cluster).topics().values(), key=lambda topic: topic.name)
-    print_rows([summary(one) for one in topics], as_json=as_json, columns=("topic", "partitions", "replicas", "id"))
+        metadata = cluster.metadata()
+        sizes = look_at_replicas(cluster, metadata, only_leaders=True).sizes
+        found = summaries(metadata, look_at_offsets(cluster, metadata), sizes)
+    rows = [
+        {**summary(topic), "records": found[name].records, "bytes": found[name].size_bytes}
+        for name, topic in sorted(metadata.topics.items())
+    ]
+    print_rows(rows, as_json=as_json, columns=("topic", "partitions", "replicas", "id", "records", "bytes"))
 
 
 @app.command()
@@ -182,12 +189,21 @@ def create(
     properties = parse_assignments(config or ())
 
     def create_one(name: str) -> None:
-        Admin(cluster).create_topic(name, partitions, replication_factor, properties)
+        with suggesting_properties(properties, partial(_known_properties, cluster)):
+            Admin(cluster).create_topic(name, partitions, replication_factor, properties)
         topic = cluster.metadata([name]).topic(name)
         print_json(summary(topic)) if as_json else print(f"created {name} with {len(topic.partitions)} partition(s)")
 
     with access.open() as cluster:
         for_each(names, create_one)
+
+
+def _known_properties(cluster: Cluster) -> set[str]:
+    """Returns the properties of topics, as the cluster describes them for a topic that there is; none without one."""
+    from millrace.client import Admin, Configs, ResourceKind
+
+    some = next(iter(Admin(cluster).topics()), None)
+    return set() if some is None else {one.name for one in Configs(cluster).describe(ResourceKind.TOPIC, some)}
 
 
 app.command()(describe)
@@ -281,7 +297,13 @@ def reassign(
     everything: Annotated[bool, typer.Option("--all", help="All topics, the broker's own too.")] = False,
     plan_file: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="A plan in the JSON of kafka-reassign-partitions.", dir_okay=False),
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="A plan in the JSON of kafka-reassign-partitions.",
+            exists=True,
+            dir_okay=False,
+        ),
     ] = None,
     brokers: Annotated[
         str | None, typer.Option(metavar="ID[,...]", help="The brokers to spread over; all live ones by default.")

@@ -18,6 +18,7 @@ import typer
 
 from millrace.errors import DuplicateResourceError, ResourceNotFoundError, SetupError, UnacceptableCredentialError
 from millrace.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
+from millrace.suggestions import did_you_mean
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.options import FS, ClusterAccess, Json, ZooKeeperConfig, complete_user, zookeeper_security
 from millrace_ops.cli.output import print_rows
@@ -160,10 +161,10 @@ def _opened(access: ClusterAccess, store: StoreOptions) -> Iterator[Users | Stor
 
 
 def _known(users: Users | StoredUsers, user: str) -> Sequence[str]:
-    known = users.describe().get(user)
-    if not known:
-        raise ResourceNotFoundError(f"user {user} does not exist")
-    return list(known)
+    credentials = users.describe()
+    if not credentials.get(user):
+        raise ResourceNotFoundError(f"user {user} does not exist{did_you_mean(user, credentials)}")
+    return list(credentials[user])
 
 
 def _password(user: str, file: Path | None) -> str:

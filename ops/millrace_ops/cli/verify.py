@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from millrace_ops.cli.dump import ReadOnlyFileSystem
-from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, Json
+from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, Json, complete_topic
 from millrace_ops.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def verify(
         typer.Argument(
             metavar="DIR_OR_FILE_OR_TOPIC...",
             help="Data folders, partitions' folders, files NNN.log; with --bootstrap topics, or all if none is named.",
+            autocompletion=complete_topic,
         ),
     ] = None,
     bootstrap: Annotated[

@@ -17,7 +17,7 @@ import typer
 
 from millrace.config import MAX_INT
 from millrace.times import epoch_ms, parse_time
-from millrace_ops.cli.options import CLOCK, FS, ClusterAccess, DryRun, Json, TableDirectory, given
+from millrace_ops.cli.options import CLOCK, FS, ClusterAccess, DryRun, Json, TableDirectory, TopicName, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.load.report import ReloadReport
     from millrace_pipelines.warehouse.maintenance import CompactionReport, VacuumReport
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Table = Annotated[
     str,
     typer.Option("--table", metavar="DIR", help="The table's directory; created if it is missing."),
@@ -84,7 +83,7 @@ def erase(
 
 
 def reload(
-    topic: Topic,
+    topic: TopicName,
     *,
     table: Table,
     access: ClusterAccess,
@@ -130,7 +129,7 @@ def reload(
 
 
 def backfill(
-    topic: Topic,
+    topic: TopicName,
     *,
     table: Table,
     access: ClusterAccess,

@@ -162,6 +162,7 @@ def summarize_broker(state: ClusterState, broker_id: int, log_dirs: Iterable[Log
         "under_replicated": sum(len(one.isr) < len(one.replicas) for one in led),
         "out_of_sync": sum(broker_id not in one.isr for one in held.values()),
         "bytes": None if log_dirs is None else sum(sum(one.replicas.values()) for one in log_dirs),
+        "free_bytes": min((one.usable_bytes for one in log_dirs or () if one.usable_bytes is not None), default=None),
     }
 
 

@@ -124,6 +124,9 @@ class Platform:
         self.supervisor = Supervisor(self.path("logs"), clock)
 
     def __enter__(self) -> Self:
+        if not os.path.exists(self.directory):
+            self._checked_places()  # what is refused leaves no folder
+            os.makedirs(self.directory)
         self._lock_fd = self._locked()
         self.supervisor.__enter__()
         return self
@@ -160,10 +163,8 @@ class Platform:
 
     def start_broker(self) -> None:
         """Starts ZooKeeper, unless one is given, and the brokers; returns when they are ready."""
-        self._check_advertised()
         options = self._options
-        places = broker_places(options.brokers, options.listen, options.admin, options.advertised)
-        self._check_ports(places)
+        places = self._checked_places()
         self._hardening = self._hardened(places)
         for name in (*(one.service for one in places), "warehouse", "schemas"):
             os.makedirs(self.path(name), exist_ok=True)
@@ -333,6 +334,14 @@ class Platform:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             javaproperties.dump(properties, file, timestamp=False)
         return path
+
+    def _checked_places(self) -> list[BrokerPlace]:
+        """Returns the brokers' places; raises SetupError where an address can't be told to clients, or is in use."""
+        self._check_advertised()
+        options = self._options
+        places = broker_places(options.brokers, options.listen, options.admin, options.advertised)
+        self._check_ports(places)
+        return places
 
     def _check_advertised(self) -> None:
         listen = self._options.listen

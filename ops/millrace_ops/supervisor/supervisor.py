@@ -33,7 +33,6 @@ class Supervisor:
     """The child processes of one platform; as a context manager, it stops them all at its end."""
 
     def __init__(self, log_dir: str, clock: Clock) -> None:
-        os.makedirs(log_dir, exist_ok=True)
         self._log_dir = log_dir
         self._clock = clock
         self._groups: list[list[SupervisedChild]] = []
@@ -41,6 +40,7 @@ class Supervisor:
         self._stop_requested = False
 
     def __enter__(self) -> Self:
+        os.makedirs(self._log_dir, exist_ok=True)
         self._former_handlers = {number: signal.signal(number, self._request_stop) for number in STOP_SIGNALS}
         return self
 

@@ -18,6 +18,7 @@ A cluster, and all that was made from it, belongs to one thread: each thread (or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
@@ -127,6 +128,7 @@ class Cluster:
         timeout_s: for a connection, and for an answer; once it has passed, no new attempt is made at a request.
         clock: the machine's unless given.
         security: of each connection; none unless given.
+        waiting: makes a context in which the cluster waits for brokers, for a program that tells people so.
     """
 
     def __init__(
@@ -137,8 +139,10 @@ class Cluster:
         timeout_s: float = 30.0,
         clock: Clock | None = None,
         security: ClientSecurity = ClientSecurity.PLAINTEXT,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.timeout_s = timeout_s
+        self._waiting = waiting
         self.clock = clock or SystemClock()
         self._client_id = client_id
         self._security = security
@@ -171,7 +175,7 @@ class Cluster:
         With `create_missing` the broker creates missing topics if `auto.create.topics.enable` lets it. Raises
         BrokerUnreachableError at once if no known broker answers, JustStartedError after `timeout_s`.
         """
-        return retrying(self.timeout_s, is_passing)(lambda: self._ask_metadata(topics, create_missing))
+        return self._repeat(lambda: self._ask_metadata(topics, create_missing), is_passing)
 
     def newest_metadata(self, topics: Sequence[str]) -> ClusterMetadata:
         """Asks all live brokers about these topics; returns each partition by the answer with its highest leader epoch.
@@ -195,7 +199,7 @@ class Cluster:
         def attempt() -> int:
             return len(self._metadata_of(topic, create_missing).topic(topic).partitions)
 
-        return retrying(self.timeout_s, is_passing)(attempt)
+        return self._repeat(attempt, is_passing)
 
     def leader_connection(self, topic: str, partition: int) -> Connection:
         """Returns a connection to a leader; raises UnknownTopicError, BrokerError or BrokerUnreachableError."""
@@ -225,7 +229,7 @@ class Cluster:
         def again(error: BaseException) -> bool:
             return is_retriable(error) and (repeatable or not isinstance(error, AnswerLostError))
 
-        return retrying(self.timeout_s, again, forget)(attempt)
+        return self._repeat(attempt, again, forget)
 
     def broker_connection(self, broker_id: str) -> Connection:
         """Returns a connection to a live broker; raises BrokerError where none has this id."""
@@ -247,7 +251,7 @@ class Cluster:
         def again(error: BaseException) -> bool:
             return is_passing(error) and not isinstance(error, UnknownTopicError)
 
-        return retrying(self.timeout_s, again)(attempt)
+        return self._repeat(attempt, again)
 
     def on_coordinator(
         self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
@@ -267,7 +271,7 @@ class Cluster:
             self._coordinators[key_type, key] = address
             return result
 
-        return retrying(self.timeout_s, is_passing)(attempt)
+        return self._repeat(attempt, is_passing)
 
     def on_each_broker(self, action: Callable[[Connection], Result]) -> list[Result]:
         """Returns, for each live broker, what `action` returns for a connection to that broker."""
@@ -275,11 +279,20 @@ class Cluster:
         def attempt() -> list[Result]:
             return [action(self.connection_to(broker.address)) for broker in self._ask_metadata([]).brokers.values()]
 
-        return retrying(self.timeout_s, is_passing)(attempt)
+        return self._repeat(attempt, is_passing)
 
     def until_it_passes(self, attempt: Callable[[], Result]) -> Result:
         """Returns what `attempt` returns; calls it again after retriable errors, until `timeout_s` has passed."""
-        return retrying(self.timeout_s, is_retriable)(attempt)
+        return self._repeat(attempt, is_retriable)
+
+    def _repeat(
+        self,
+        attempt: Callable[[], Result],
+        again: Callable[[BaseException], bool],
+        before_retry: Callable[[object], None] | None = None,
+    ) -> Result:
+        with self._waiting():
+            return retrying(self.timeout_s, again, before_retry)(attempt)
 
     def _on(self, leader: Address, action: Callable[[Connection], Result]) -> Result:
         """Returns what `action` returns for a connection to this leader, coordinator or controller.
@@ -327,7 +340,8 @@ class Cluster:
 
     def on_any(self, action: Callable[[Connection], Result]) -> Result:
         """Returns what `action` returns for the first broker that can be reached; open connections are tried first."""
-        return next(self._answers(action))
+        with self._waiting():
+            return next(self._answers(action))
 
     def _answers(self, action: Callable[[Connection], Result]) -> Iterator[Result]:
         """Yields what `action` returns for each reachable broker; raises BrokerUnreachableError if there is none."""
@@ -350,13 +364,14 @@ class Cluster:
         if connection is None or not connection.is_usable:
             if connection is not None:
                 connection.close()
-            connection = Connection(
-                address,
-                client_id=self._client_id,
-                timeout_s=self.timeout_s,
-                clock=self.clock,
-                security=self._security,
-            )
+            with self._waiting():
+                connection = Connection(
+                    address,
+                    client_id=self._client_id,
+                    timeout_s=self.timeout_s,
+                    clock=self.clock,
+                    security=self._security,
+                )
         self._connections[address] = connection
         return connection
 

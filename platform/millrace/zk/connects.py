@@ -23,7 +23,7 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.retry import KazooRetry
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from millrace.errors import InvalidConfigError, ZooKeeperError
+from millrace.errors import MalformedValueError, ZooKeeperError
 from millrace.zk.security import ZooKeeperSecurity
 
 MECHANISM = "DIGEST-MD5"
@@ -87,7 +87,7 @@ class Connects:
 
 
 def new_client(connect: str, timeout_s: float, security: ZooKeeperSecurity) -> KazooClient:
-    """Returns a kazoo client that is not started; raises InvalidConfigError if `connect` names no servers."""
+    """Returns a kazoo client that is not started; raises MalformedValueError if `connect` names no servers."""
     login = security.login
     try:
         return KazooClient(
@@ -100,7 +100,7 @@ def new_client(connect: str, timeout_s: float, security: ZooKeeperSecurity) -> K
             else {"mechanism": MECHANISM, "username": login.username, "password": login.password},
         )
     except ValueError as error:
-        raise InvalidConfigError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
+        raise MalformedValueError(f"{connect!r}: expected HOST:PORT[,HOST:PORT...][/chroot]: {error}") from error
 
 
 def _bounded(invoke: Callable[..., Any], limit_s: float) -> Callable[..., Any]:

@@ -425,8 +425,9 @@ class ZooKeeperSession:
             self._note(event.path)
 
     def _state_changed(self, state: str) -> None:
-        logger.info("session with %s: %s", self._connect, state.lower())
         self._trouble = TROUBLES[state].format(self._connect)
+        if not self._closed:
+            logger.log(logging.INFO if state == KazooState.CONNECTED else logging.WARNING, "%s", self._trouble)
         if state == KazooState.CONNECTED:
             self._note(EVERYTHING)
 
