@@ -7,15 +7,22 @@ cluster, and reads no environment. The state is written by `refresh_project` as 
 `dg utils refresh-defs-state`, and afterwards by the sensor of the topics. What the environment names otherwise, such as
 addresses, is read when a step or a tick begins (`defs.resources`).
 
+A project whose files have a fault goes on with the definitions of their last good copy (`last_good`), or, where there
+is none, with a sensor and a check that tell the fault. `dg check defs` and `dagster definitions validate`
+fail.
+
 The project is in the folder that MILLRACE_PROJECT_DIR names. Without this variable it is the present folder, where `dg`
 runs, if that is a project.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +34,7 @@ from pydantic import BaseModel
 from millrace.client import Cluster
 from millrace.errors import MillraceError, PlatformError, SetupError
 from millrace.security.client_config import read_client_security
-from millrace_pipelines.declaration.attributes import ClusterDeclaration, declaration_errors
+from millrace_pipelines.declaration.attributes import CLUSTER, ClusterDeclaration
 from millrace_pipelines.declaration.cluster import (
     DeclaredCluster,
     State,
@@ -37,13 +44,17 @@ from millrace_pipelines.declaration.cluster import (
     topics_there,
     write_state,
 )
+from millrace_pipelines.declaration.faults import faults_of
 from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.instance import instance_definitions
+from millrace_pipelines.defs.project_files import ProjectFiles, project_definitions
 from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
+from millrace_pipelines.last_good import FIRST, digest_of, good_copy, keep, note_fault, original
 from millrace_pipelines.project import find_project
 
 CLIENT_TIMEOUT_S = 1.5
+VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"  # set by Dagster, where a command only checks definitions
 
 
 class MillraceComponent(dg.StateBackedComponent):
@@ -99,7 +110,7 @@ class MillraceComponent(dg.StateBackedComponent):
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
-        cluster = self.cluster(read_state(state_path), context.path)
+        cluster = self.cluster(read_state(state_path), original(context.path))
         resources = {cluster.name: self.resource(), groups_resource(cluster.name): self.groups()}
         state = self.state_path(context.project_root)
         return cluster_definitions(cluster, resources, state, self.declaration.webhook)
@@ -144,32 +155,87 @@ logger = logging.getLogger(__name__)
 def defs() -> dg.Definitions:
     """Returns the definitions of the project that the environment or the working directory decides (`find_project`).
 
-    Raises SetupError where there is none.
+    Raises SetupError where there is none, or where the files have a fault and Dagster only wants to know that.
     """
-    return load_project(str(find_project(os.environ, Path.cwd())))
+    root = find_project(os.environ, Path.cwd())
+    return load_project(str(root)) if os.environ.get(VALIDATION) else go_on_with_project(root.resolve())
 
 
 def load_project(directory: str) -> dg.Definitions:
     """Returns the definitions that a project declares, and those of the jobs that maintain the Dagster instance.
 
-    Raises SetupError with a line for each field of a declaration that is wrong, and Dagster's errors.
+    Raises SetupError with a line for each thing that is wrong in its files.
     """
+    root = Path(directory).resolve()
+    with _faults_in_words(root):
+        loaded = _load(root, ProjectFiles(root, digest_of(root)))
+        dg.Definitions.validate_loadable(loaded)
+    return loaded
+
+
+@contextmanager
+def _faults_in_words(root: Path) -> Iterator[None]:
+    """Makes of whatever is wrong with a project's files a SetupError, with a line for each fault."""
     try:
-        declared = dg.load_from_defs_folder(path_within_project=_defs_folder(directory))
+        yield
     except Exception as error:
-        if lines := declaration_errors(error):
-            raise SetupError("\n".join(lines)) from None
-        raise
-    return dg.Definitions.merge(declared, instance_definitions, dg.Definitions(sensors=[automation_sensor()]))
+        raise SetupError("\n".join(faults_of(error, root))) from error
+
+
+def go_on_with_project(root: Path) -> dg.Definitions:
+    """Returns the definitions of a project's files, or, while these have a fault, those of their last good copy.
+
+    A worker of a run has those of the copy in any case, as they are those from which the run was requested.
+    """
+    digest = digest_of(root)
+    if os.environ.get(FIRST) and (copy := good_copy(root)) is not None:
+        return _load(copy, ProjectFiles(root, digest))
+    try:
+        loaded = load_project(str(root))
+    except SetupError as error:
+        fault = str(error)
+        logger.error("the definitions are not those of the files: %s", fault)  # noqa: TRY400 -- a sentence is enough
+        note_fault(root, fault)
+        return _without(ProjectFiles(root, digest, fault))
+    keep(root, digest)
+    note_fault(root, "")
+    return loaded
+
+
+def _without(files: ProjectFiles) -> dg.Definitions:
+    """Returns the definitions that go on while the files have a fault."""
+    copy = good_copy(files.root)
+    if copy is not None:
+        _forget_modules(files.root / "defs")
+        try:
+            return _load(copy, files)
+        except Exception:
+            logger.exception("the last good definitions can't be loaded either")
+    return _with_our_own(dg.Definitions(), files, [CLUSTER])  # whose name is in the files
+
+
+def _load(folder: Path, files: ProjectFiles) -> dg.Definitions:
+    """Returns the definitions of a project, or of a copy of one; raises whatever is wrong with them."""
+    declared = dg.load_from_defs_folder(path_within_project=_defs_folder(folder))
+    tree = declared.component_tree
+    components = tree.get_all_components(of_type=MillraceComponent) if tree is not None else []
+    return _with_our_own(declared, files, [one.declaration.cluster for one in components])
+
+
+def _with_our_own(declared: dg.Definitions, files: ProjectFiles, clusters: Sequence[str]) -> dg.Definitions:
+    ours = dg.Definitions(sensors=[automation_sensor()])
+    return dg.Definitions.merge(declared, instance_definitions, project_definitions(files, clusters), ours)
 
 
 def refresh_project(directory: str) -> None:
     """Writes the state file of each cluster in a project; it keeps its earlier topics where no broker answers.
 
-    Raises Dagster's errors where a declaration is wrong.
+    Raises SetupError with a line for each thing that is wrong in its files.
     """
-    tree = dg.ComponentTree.for_project(_defs_folder(directory))
-    for component in tree.get_all_components(of_type=MillraceComponent):
+    with _faults_in_words(Path(directory)):
+        tree = dg.ComponentTree.for_project(_defs_folder(directory))
+        components = tree.get_all_components(of_type=MillraceComponent)
+    for component in components:
         try:
             component.write_state_to_path(component.state_path(tree.project_root))
         except (MillraceError, OSError) as error:
@@ -177,12 +243,21 @@ def refresh_project(directory: str) -> None:
             logger.warning("the topics of %s are those of an earlier look: %s", cluster, error)
 
 
-def _defs_folder(directory: str) -> Path:
-    """Returns the folder `defs` of a project, and puts the project onto `sys.path` for imports of its modules."""
+def _defs_folder(directory: str | Path) -> Path:
+    """Returns the folder `defs` of a project, and puts the project before all of `sys.path`, for its modules."""
     root = str(Path(directory).resolve())
-    if root not in sys.path:
+    if sys.path[0] != root:
         sys.path.insert(0, root)
     return Path(root) / "defs"
+
+
+def _forget_modules(folder: Path) -> None:
+    """Has modules that were imported from a folder imported again, from the folder that now comes first."""
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(place is not None and Path(place).is_relative_to(folder) for place in places):
+            del sys.modules[name]
+    importlib.invalidate_caches()
 
 
 def automation_sensor() -> dg.AutomationConditionSensorDefinition:

@@ -5,6 +5,7 @@ It is made without Dagster, which `millrace up` doesn't keep in its memory; `def
     DIR/dg.toml             says that this folder is a project, and that its definitions lie in defs/
     DIR/defs/…/defs.yaml    the declarations (docs/dagster.md)
     DIR/defs/.local_defs_state/    the topics that the cluster had when it was last asked
+    DIR/.last_good/         the files as they could last be loaded (`last_good`)
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def test_what_is_wrong_in_a_file_is_one_line_for_each_field(project):
     place = project.path / "defs" / file
     assert str(refused.value).splitlines() == [
         f"{place}:5: tables.0.freshness: expected a duration such as 90s, 15m, 6h or 1d",
-        f"{place}:7: tables.1.moode: Extra inputs are not permitted",
+        f"{place}:7: tables.1.moode: there is no such field; did you mean mode?",
     ]
 
 

@@ -42,6 +42,7 @@ attributes:
 ASSETS = {
     *(f"{kind}/{topic}" for kind in ("topic", "table", "reload") for topic in ("flights", "gates")),
     *("dead_letters/flights", "retention", "compaction", "recovery_check", "table_upkeep", "consumer_groups"),
+    "declaration",
 }
 TABLE_CHECKS = {
     *("load_completeness", "completeness", "skipped_offsets", "dead_letters", "freshness", "lag", "schema_drift"),
@@ -50,7 +51,7 @@ TABLE_CHECKS = {
 CHECKS = {
     *((f"table/{topic}", check) for topic in ("flights", "gates") for check in TABLE_CHECKS),
     *(("topic/flights", "as_declared"), ("topic/gates", "as_declared")),
-    *(("recovery_check", "no_findings"), ("consumer_groups", "one_live_owner")),
+    *(("recovery_check", "no_findings"), ("consumer_groups", "one_live_owner"), ("declaration", "as_written")),
 }
 JOBS = {"millrace_load", "millrace_reload", "millrace_backfill", "millrace_replay", "millrace_erase", "prune_runs"}
 SENSORS = {
@@ -59,6 +60,7 @@ SENSORS = {
     "millrace_table_history": "RUNNING",
     "millrace_table_lag": "RUNNING",
     "millrace_topics": "RUNNING",
+    "project_files": "RUNNING",
 }
 LOAD_SCHEDULE = "millrace_load_c9644a95"
 SCHEDULES = {

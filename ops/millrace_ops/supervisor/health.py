@@ -45,10 +45,14 @@ def broker_problem(admin_url: str, token: str, context: ssl.SSLContext | None = 
     return ""
 
 
-def dagster_problems(url: str) -> dict[str, str]:
-    """Returns what is wrong with each part of Dagster, by part; "" where it is well."""
+def dagster_problems(url: str, fault: str = "") -> dict[str, str]:
+    """Returns what is wrong with each part of Dagster, by part; "" where it is well.
+
+    `fault` is what is wrong with the files that declare tables, for which the code server goes on with earlier ones.
+    """
     try:
-        return {"webserver": "", **DagsterApi(url).health()}
+        health = DagsterApi(url).health()
+        return {"webserver": "", **health, "code server": health["code server"] or "; ".join(fault.splitlines())}
     except MillraceError as error:
         unknown = "the webserver can't be asked"
         return {"webserver": str(error), "code server": unknown, "daemon": unknown}

@@ -54,6 +54,8 @@ from millrace_ops.supervisor.services import (
 )
 from millrace_ops.supervisor.supervised import Service
 from millrace_ops.supervisor.supervisor import Supervisor
+from millrace_pipelines.last_good import FIRST as LAST_GOOD_FIRST
+from millrace_pipelines.last_good import noted_fault
 from millrace_pipelines.project import PROJECT_DIR, REQUEST_INTERVAL_MS, make_project
 
 LOCK = ".lock"
@@ -158,7 +160,7 @@ class Platform:
             "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
             **{one.place.part: self._broker_problem(one) for one in self.addresses.brokers},
             **({} if self._warm_spark_port is None else {"Spark": warm_spark_problem(self._warm_spark_port)}),
-            **({} if dagster is None else dagster_problems(dagster)),
+            **({} if dagster is None else dagster_problems(dagster, noted_fault(Path(self.directory)))),
         }
 
     def start_broker(self) -> None:
@@ -208,7 +210,8 @@ class Platform:
             environment = {**environment, "MILLRACE_SPARK_MASTER": self._start_warm_spark(environment)}
         self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
         self.supervisor.start(
-            code_server_service(code_server_port, environment), run_server_service(run_server_port, environment)
+            code_server_service(code_server_port, environment),
+            run_server_service(run_server_port, {**environment, LAST_GOOD_FIRST: "1"}),
         )
         self.supervisor.start(
             webserver_service(ui.host, ui_port, workspace, environment),

@@ -13,6 +13,7 @@ import sys
 import dagster as dg
 from sqlalchemy.exc import OperationalError
 
+from millrace.errors import SetupError
 from millrace_pipelines.definitions import refresh_project
 from millrace_pipelines.project import PROJECT_DIR
 
@@ -45,7 +46,7 @@ def refresh_definitions(directory: str) -> None:
     """Writes each cluster's topics into its state file in a project; writes an error in a declaration to stderr."""
     try:
         refresh_project(directory)
-    except dg.DagsterError as error:
+    except SetupError as error:
         sys.stderr.write(f"the topics are not asked for: {error}\n")
 
 

@@ -18,14 +18,14 @@ An invalid value is refused with its file, line and field: Dagster adds them to 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 import dagster as dg
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.choices import Compression, Mode
@@ -35,7 +35,6 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s:]+@[^@\s]+")
 CLUSTER = "millrace"
 TEMPLATE = "{{"
-VALUE_ERROR = "Value error, "
 
 
 class Check(StrEnum):
@@ -250,26 +249,3 @@ class ClusterDeclaration(_Declared):
         if twice:
             raise ValueError(f"declared more than once: {', '.join(twice)}")
         return self
-
-
-def declaration_errors(error: BaseException) -> list[str]:
-    """Returns a line for each field that a component's file has wrong; none where the error is of another kind.
-
-    Dagster raises pydantic's error below its own, with the line of the file behind the name of each field.
-    """
-    for cause in _causes(error):
-        if isinstance(cause, ValidationError):
-            return [_line(str(each["loc"][0]) if each["loc"] else "", each["msg"]) for each in cause.errors()]
-    return []
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _line(where: str, message: str) -> str:
-    field, _, position = where.partition(" at ")
-    words = message.removeprefix(VALUE_ERROR)
-    return ": ".join(part for part in (position, field.removeprefix("attributes."), words) if part)

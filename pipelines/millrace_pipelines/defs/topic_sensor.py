@@ -36,6 +36,7 @@ from millrace_pipelines.declaration.cluster import (
     read_state,
     write_state,
 )
+from millrace_pipelines.defs.code_location import reload_location
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words, pack_cursor, unpack_cursor
 from millrace_pipelines.defs.topic_checks import (
@@ -45,7 +46,6 @@ from millrace_pipelines.defs.topic_checks import (
     create_missing,
     stale_checks,
 )
-from millrace_pipelines.http import post_json
 
 DIGEST_BYTES = 4  # one change in four billion goes unseen until the topic moves again
 
@@ -214,20 +214,6 @@ def materializations(topics: Iterable[TopicOffsets], keys: Mapping[str, dg.Asset
     ]
 
 
-RELOAD_TIMEOUT_S = 120.0
-RELOAD = """
-mutation Reload($name: String!) {
-  reloadRepositoryLocation(repositoryLocationName: $name) {
-    __typename
-    ... on WorkspaceLocationEntry { locationOrLoadError { __typename ... on PythonError { message } } }
-    ... on UnauthorizedError { message }
-    ... on ReloadNotSupported { message }
-    ... on RepositoryLocationNotFound { message }
-  }
-}"""
-LOCATION = "millrace"
-
-
 def update_state(path: Path, added: Iterable[str], gone: Iterable[str], environment: Environment) -> State:
     """Changes the topics and the environment in the component's state file, and returns the new state.
 
@@ -241,29 +227,6 @@ def update_state(path: Path, added: Iterable[str], gone: Iterable[str], environm
         except OSError as error:
             raise PlatformError(f"the topics of the cluster can't be kept: {error}") from error
     return after
-
-
-def reload_definitions(url: str, location: str) -> None:
-    """Has the webserver at `url` load a code location again.
-
-    Raises:
-        ServiceUnreachableError: It can't be reached.
-        PlatformError: It refuses, or the definitions can't be loaded.
-    """
-    answer = post_json(
-        f"{url.rstrip('/')}/graphql",
-        {"query": RELOAD, "variables": {"name": location}},
-        timeout_s=RELOAD_TIMEOUT_S,
-        advice="MILLRACE_DAGSTER_URL names Dagster's webserver",
-        use_proxy=False,
-    )
-    match answer:
-        case {"data": {"reloadRepositoryLocation": {"locationOrLoadError": {"__typename": "RepositoryLocation"}}}}:
-            return
-        case {"data": {"reloadRepositoryLocation": {"locationOrLoadError": {"message": str(message)}}}}:
-            raise PlatformError(f"the definitions of {location} can't be loaded: {message}")
-        case _:
-            raise PlatformError(f"{url} did not load {location} again: {str(answer)[:500]}")
 
 
 def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
@@ -313,8 +276,7 @@ def _told(context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrac
         return ""
     if not millrace.dagster_url:
         return "; the definitions know of these changes once the code location is loaded again"
-    origin = context.code_location_origin
-    reload_definitions(millrace.dagster_url, LOCATION if origin is None else origin.location_name)
+    reload_location(context, millrace.dagster_url)
     return "; the definitions were loaded again"
 
 

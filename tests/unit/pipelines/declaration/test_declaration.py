@@ -14,8 +14,8 @@ from millrace_pipelines.declaration.attributes import (
     ClusterDeclaration,
     TableDeclaration,
     Undeclared,
-    declaration_errors,
 )
+from millrace_pipelines.declaration.faults import declaration_errors
 from millrace_pipelines.definitions import MillraceComponent
 from millrace_pipelines.defs.alert_sensor import webhook_of
 from millrace_pipelines.warehouse.choices import Mode
@@ -23,7 +23,7 @@ from millrace_pipelines.warehouse.choices import Mode
 WRONG = [
     # attributes, the line in the file, field: words
     ("tables:\n  - topic: flights\n    partitions: 0", 5, "tables.0.partitions: Input should be greater than or equal"),
-    ("tables:\n  - topic: flights\n    moode: append", 5, "tables.0.moode: Extra inputs are not permitted"),
+    ("tables:\n  - topic: flights\n    moode: append", 5, "tables.0.moode: there is no such field"),
     ("tables:\n  - topic: flights\n    mode: merge", 5, "tables.0.mode: Input should be 'append' or 'upsert'"),
     ("tables:\n  - topic: flights\n    freshness: 15", 5, "tables.0.freshness: expected a duration such as 90s"),
     ("tables:\n  - topic: flights\n    freshness: soon", 5, "tables.0.freshness: expected a duration such as 90s"),
@@ -44,7 +44,7 @@ WRONG = [
     ("tables:\n  - topic: a\n  - topic: a", 2, "attributes: declared more than once: a"),
     ("cluster: Main-1", 3, "cluster: String should match pattern"),
     ("undeclared_topics: maybe", 3, "undeclared_topics: Input should be 'ignore', 'observe' or 'load'"),
-    ("bootstraps: localhost:9092", 3, "bootstraps: Extra inputs are not permitted"),
+    ("bootstraps: localhost:9092", 3, "bootstraps: there is no such field"),
     ("tables:\n  - topic: a\n    owners: [ann]", 5, "tables.0.owners.0: expected an owner such as ann@example.org"),
     ("tables:\n  - topic: a\n    blocking_checks: [lags]", 5, "tables.0.blocking_checks.0: Input should be"),
     ("tables:\n  - topic: a\n    tags: {a b: c}", 5, "tables.0.tags: "),
