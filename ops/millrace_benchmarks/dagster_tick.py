@@ -23,7 +23,7 @@ from millrace_benchmarks.dagster_effort import DagsterEffort
 from millrace_benchmarks.delay import delayed
 from millrace_benchmarks.harness import Figure, beside_goal
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
-from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster, write_topics
+from millrace_pipelines.declaration.cluster import DeclaredCluster, declared_cluster, named, write_topics
 from millrace_pipelines.defs.load_automation import new_records_sensor, table_lag_sensor
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.topic_sensor import topics_sensor
@@ -64,7 +64,7 @@ def _tick(sensor: dg.SensorDefinition, cluster: DeclaredCluster, millrace: Millr
         ticked = sensor.evaluate_tick(context)
         seconds = time.perf_counter() - started
     said = ticked.skip_message or ""
-    if not said.startswith(f"{len(cluster.tables)} topic") and sensor.name != f"{cluster.name}_table_lag":
+    if not said.startswith(f"{len(cluster.tables)} topic") and sensor.name != named("table_lag", cluster.name):
         raise PlatformError(f"the tick of {sensor.name} saw something else than {len(cluster.tables)} topics: {said}")
     return seconds
 

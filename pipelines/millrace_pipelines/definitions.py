@@ -40,6 +40,7 @@ from millrace_pipelines.declaration.cluster import (
     State,
     declared_cluster,
     environment_of,
+    first_days,
     read_state,
     topics_there,
     write_state,
@@ -99,14 +100,16 @@ class MillraceComponent(dg.StateBackedComponent):
             ClientError: No broker answers.
             PlatformError: No broker is named.
         """
-        known = State(read_state(state_path).topics, environment_of(os.environ))
+        known = read_state(state_path)._replace(environment=environment_of(os.environ))
         write_state(state_path, known)
         bootstrap = self.declaration.bootstrap or os.environ.get(BOOTSTRAP)
         if not bootstrap:
             raise PlatformError(f"the cluster {self.declaration.cluster} has no bootstrap, and {BOOTSTRAP} is not set")
         security = read_client_security(self.declaration.client_config)
         with Cluster(bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S, security=security) as cluster:
-            write_state(state_path, known._replace(topics=known.topics | topics_there(cluster)))
+            topics = known.topics | topics_there(cluster)
+            days = first_days(cluster, topics - known.first_days.keys())
+            write_state(state_path, known._replace(topics=topics, first_days={**days, **known.first_days}))
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
@@ -117,7 +120,7 @@ class MillraceComponent(dg.StateBackedComponent):
 
     def cluster(self, state: State, directory: Path) -> DeclaredCluster:
         """Returns the cluster with the tables of the topics in a state, and of those declared."""
-        return declared_cluster(self.declaration, state.topics, directory, state.environment)
+        return declared_cluster(self.declaration, state.topics, directory, state.environment, state.first_days)
 
     def resource(self) -> MillraceResource:
         """Returns the resource with the cluster's addresses; those not declared are "" or name a variable."""

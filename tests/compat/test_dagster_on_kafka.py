@@ -83,7 +83,7 @@ def said(defs, instance, name):
 def test_its_topics_have_assets_and_their_offsets_are_reported(defs, instance):
     keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
     assert {f"millrace/topic/{topic}" for topic in ("orders", "parcels", *OTHERS)} <= keys
-    looked = said(defs, instance, "millrace_topics")
+    looked = said(defs, instance, "topics_millrace")
     assert looked.skip_reason.skip_message.startswith("4 topics, 4 moved")
     records = {event.asset_key.path[-1]: event.metadata["records"].value for event in looked.asset_events
                if isinstance(event, dg.AssetMaterialization)}  # fmt: skip
@@ -91,7 +91,7 @@ def test_its_topics_have_assets_and_their_offsets_are_reported(defs, instance):
 
 
 def test_a_table_without_a_schedule_is_loaded_by_the_sensor(defs, instance):
-    [request] = said(defs, instance, "millrace_new_records").run_requests
+    [request] = said(defs, instance, "new_records_millrace").run_requests
     assert [key.to_user_string() for key in request.asset_selection] == ["millrace/table/parcels"]
     job = defs.resolve_implicit_global_asset_job_def()
     done = job.execute_in_process(instance=instance, asset_selection=request.asset_selection)

@@ -52,7 +52,7 @@ SCHEMA = {
         {"name": "delay", "type": "integer", "nullable": False},
     ]
 }
-SCHEDULE = "millrace_nightly_audit"
+SCHEDULE = "nightly_audit_millrace"
 
 
 @pytest.fixture(scope="module")

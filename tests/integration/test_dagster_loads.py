@@ -281,7 +281,7 @@ def test_tables_wait_for_their_lag_bound_and_those_with_a_schedule_for_it(instan
         assert requested(instance, millrace, bounded) == (["events"] if lag == 3 else [])
     assert said(decided(instance, millrace, scheduled)) == "0 topics"
     running = {sensor.name: sensor.default_status.value for sensor in definitions_of(bounded, millrace).sensors}
-    assert running["millrace_new_records"] == "RUNNING"
+    assert running["new_records_millrace"] == "RUNNING"
 
 
 def test_an_open_transaction_requests_no_load_until_it_ends(broker, instance, millrace, send, cluster):

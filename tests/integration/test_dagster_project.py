@@ -71,14 +71,14 @@ def test_definitions_are_those_of_the_environment_that_was_last_looked_at(projec
     def names(defs):
         repository = defs.get_repository_def()
         sensors = {sensor.name for sensor in repository.sensor_defs}
-        return {"millrace_alerts"} & sensors, repository.asset_graph.has(dg.AssetKey(["millrace", "consumer_groups"]))
+        return {"alerts_millrace"} & sensors, repository.asset_graph.has(dg.AssetKey(["millrace", "consumer_groups"]))
 
     assert names(project()) == (set(), False)
     monkeypatch.setenv("MILLRACE_ZOOKEEPER", "127.0.0.1:1")
     monkeypatch.setenv("MILLRACE_WEBHOOK", "http://127.0.0.1:1/secret")
     assert names(project()) == (set(), False), "loading reads no environment"
     project.refresh()
-    assert names(project()) == ({"millrace_alerts"}, True)
+    assert names(project()) == ({"alerts_millrace"}, True)
 
 
 def test_a_schema_of_the_platforms_folder_makes_dead_letters(project, monkeypatch):

@@ -52,8 +52,11 @@ def test_a_dagster_that_was_down_over_several_due_ticks_runs_each_schedule_once(
     look(workspace, STARTED_AT)
     instance = workspace.instance
     schedules = {one.name for one in instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE)}
-    assert {"millrace_nightly_audit", "millrace_bounds", "hourly_pruning"} < schedules
-    assert sum(name.startswith("millrace_load_") for name in schedules) == 2
+    assert {"nightly_audit_millrace", "bounds_millrace", "hourly_pruning"} < schedules
+    assert {name for name in schedules if name.startswith("load_")} == {
+        "load_flights_millrace",
+        "load_weather_millrace",
+    }
     assert instance.get_runs() == []
 
     for now in (STARTED_AT + DOWN, STARTED_AT + DOWN + timedelta(seconds=30)):

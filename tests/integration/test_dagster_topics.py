@@ -1,5 +1,7 @@
 """Topics of a real broker become assets, are made where they are declared, and their offsets are reported."""
 
+from datetime import UTC, date, datetime
+
 import dagster as dg
 import pytest
 from dagster._core.remote_origin import InProcessCodeLocationOrigin
@@ -51,7 +53,8 @@ def tick(instance, millrace, state):
 
     def run(cursor=None, declared="undeclared_topics: load", topics=None):
         known = read_state(state).topics if topics is None else topics
-        sensor = topics_sensor(cluster_of(declared, *known), state)
+        days = read_state(state).first_days
+        sensor = topics_sensor(cluster_of(declared, *known, first_days=days), state)
         return ticked(sensor, instance, millrace, cursor)
 
     return run
@@ -97,6 +100,27 @@ def test_a_topic_that_moved_is_reported_once(cluster, tick, state):
     second = tick(first.cursor)
     assert moved(second) == [("flights", 2)]
     assert tick(second.cursor).asset_events == []
+
+
+def test_the_day_of_a_topics_first_record_is_kept(cluster, tick, state):
+    admin = Admin(cluster)
+    for topic in ("flights", "empty"):
+        admin.create_topic(topic, 2)
+    first = tick()
+    assert read_state(state).first_days == {}
+    producer = SyncProducer(cluster)
+    producer.send("flights", 0, [NewRecord(b"a", timestamp_ms=day_ms(5))])
+    producer.send("flights", 1, [NewRecord(b"b", timestamp_ms=day_ms(3)), NewRecord(b"c", timestamp_ms=day_ms(4))])
+    second = tick(first.cursor)
+    assert said(second) == "2 topics, 1 moved" + STALE
+    assert read_state(state).first_days == {"flights": date(2026, 3, 3)}
+    admin.delete_records("flights", 1, 2)
+    tick(second.cursor)
+    assert read_state(state).first_days == {"flights": date(2026, 3, 3)}, "retention moves it no more"
+
+
+def day_ms(day):
+    return int(datetime(2026, 3, day, 12, tzinfo=UTC).timestamp() * 1000)
 
 
 def test_a_recreated_topic_is_reported(cluster, tick, state):
@@ -221,5 +245,5 @@ def test_without_the_broker_the_tick_fails_with_one_sentence_and_no_topic_is_gon
     sensor = topics_sensor(cluster_of("", "flights"), state)
     repository = dg.Definitions(sensors=[sensor], resources={"millrace": millrace}).get_repository_def()
     target = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=__file__))
-    told = get_external_sensor_execution(repository, target, None, "millrace_topics", None, None, None, None, None)
+    told = get_external_sensor_execution(repository, target, None, "topics_millrace", None, None, None, None, None)
     assert told.error.to_string().strip() == f"no broker answers at {host}:{port}: Connection refused"

@@ -25,7 +25,6 @@ type: millrace_pipelines.MillraceComponent
 attributes:
   undeclared_topics: observe
   load_new_records: false
-  reload_since: 2026-03-01
   tables:
     - topic: flights
       partitions: 2
@@ -53,20 +52,20 @@ CHECKS = {
     *(("topic/flights", "as_declared"), ("topic/gates", "as_declared")),
     *(("recovery_check", "no_findings"), ("consumer_groups", "one_live_owner"), ("declaration", "as_written")),
 }
-JOBS = {"millrace_load", "millrace_reload", "millrace_backfill", "millrace_replay", "millrace_erase", "prune_runs"}
+JOBS = {"load_millrace", "reload_millrace", "backfill_millrace", "replay_millrace", "erase_millrace", "prune_runs"}
 SENSORS = {
     "default_automation_condition_sensor": "RUNNING",
-    "millrace_new_records": "STOPPED",
-    "millrace_table_history": "RUNNING",
-    "millrace_table_lag": "RUNNING",
-    "millrace_topics": "RUNNING",
+    "new_records_millrace": "STOPPED",
     "project_files": "RUNNING",
+    "table_history_millrace": "RUNNING",
+    "table_lag_millrace": "RUNNING",
+    "topics_millrace": "RUNNING",
 }
-LOAD_SCHEDULE = "millrace_load_c9644a95"
+LOAD_SCHEDULE = "load_gates_millrace"
 SCHEDULES = {
-    *("hourly_pruning", "millrace_bounds", "millrace_hourly_compaction", "millrace_hourly_ownership_check"),
-    *("millrace_hourly_retention", LOAD_SCHEDULE, "millrace_nightly_audit"),
-    *("millrace_nightly_recovery_check", "millrace_nightly_table_upkeep"),
+    *("hourly_pruning", "bounds_millrace", "hourly_compaction_millrace", "hourly_ownership_check_millrace"),
+    *("hourly_retention_millrace", LOAD_SCHEDULE, "nightly_audit_millrace"),
+    *("nightly_recovery_check_millrace", "nightly_table_upkeep_millrace"),
 }
 EVERYTHING = """
 query Everything($place: RepositorySelector!) {
@@ -81,6 +80,8 @@ LAUNCHPAD = """
 query Launchpad($job: PipelineSelector!) {
   runConfigSchemaOrError(selector: $job) { __typename ... on RunConfigSchema { rootDefaultYaml } }
 }"""
+DAYS_TO_RELOAD = """
+query Days($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionKeys } } }"""
 BACKFILL = """
 mutation Backfill($parameters: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $parameters) {
@@ -205,6 +206,10 @@ def test_a_failing_load_stops_no_other_and_a_re_execution_does_only_what_failed(
 
 
 def test_a_range_of_days_is_one_run_and_one_reload_of_these_days(ui, table):
+    """The days begin with the topic's first record, once the sensor has seen it, which has the definitions reloaded."""
+    key = asset_key("reload/flights")
+    begins = FIRST_DAY.isoformat()
+    await_it(lambda: ui.ask(DAYS_TO_RELOAD, key=key)["assetNodeOrError"]["partitionKeys"][0] == begins)
     chosen = [(FIRST_DAY + timedelta(days=day)).isoformat() for day in (1, 2, 3)]
     parameters = {"assetSelection": [asset_key("reload/flights")], "partitionNames": chosen, "tags": []}
     backfill = ui.ask(BACKFILL, parameters=parameters)["launchPartitionBackfill"]
@@ -242,7 +247,7 @@ def test_jobs_reload_replay_and_erase(ui, table):
 
 
 def test_a_sensor_and_a_schedule_are_toggled(ui):
-    sensor, schedule = {**PLACE, "sensorName": "millrace_new_records"}, {**PLACE, "scheduleName": LOAD_SCHEDULE}
+    sensor, schedule = {**PLACE, "sensorName": "new_records_millrace"}, {**PLACE, "scheduleName": LOAD_SCHEDULE}
 
     def sensor_state():
         return ui.ask(SENSOR, of=sensor)["sensorOrError"]["sensorState"]

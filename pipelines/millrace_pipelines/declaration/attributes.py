@@ -219,7 +219,7 @@ class ClusterDeclaration(_Declared):
         load_metrics: A folder, for a file of metrics for each table whose loads fail or succeed; none by default.
         webhook: The http(s) URL to which failures are reported, which may be a secret; by default MILLRACE_WEBHOOK.
         load_new_records: Whether the sensor that loads tables without a schedule runs until somebody stops it.
-        reload_since: The first day that can be reloaded by partition.
+        reload_since: The first day that can be reloaded by partition; by default that of each topic's first record.
         undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
         tables: The declarations.
     """
@@ -238,7 +238,7 @@ class ClusterDeclaration(_Declared):
     load_metrics: str | None = None
     webhook: Webhook | None = Field(default=None, repr=False)
     load_new_records: bool = True
-    reload_since: date = date(2020, 1, 1)
+    reload_since: date | None = None
     undeclared_topics: Undeclared = Undeclared.OBSERVE
     tables: tuple[TableDeclaration, ...] = ()
 

@@ -16,10 +16,13 @@ topic's name. `checksum_in_keys` of a declaration keeps them.
 
 The state is what definitions are made of beside their declarations, as it was when it was last looked at:
 
-    {"version": 1, "topics": ["flights", "orders-eu"], "environment": {"schema_dir": "/srv/schemas", …}}
+    {"version": 1, "topics": ["flights", "orders-eu"], "environment": {"schema_dir": "/srv/schemas", …},
+     "first_days": {"flights": "2026-03-01"}}
 
 With it, definitions load without a broker, and are the same in each process, whatever its environment is. Internal
-topics are left out. A file that can't be read counts as one that says nothing: the next look writes it again.
+topics are left out. The first day of a topic is that of its first record, in UTC, as it was when it was first asked
+for: retention moves it no more. A file that can't be read counts as one that says nothing, and what an earlier version
+has not written as not known: the next look writes it again.
 """
 
 from __future__ import annotations
@@ -30,17 +33,20 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import dagster as dg
 
 from millrace.client import Cluster
+from millrace.client.log_offsets import read_first_times
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration, Undeclared
 
 VERSION = 1
+EPOCH = date(1970, 1, 1)
+END_OF_TIME_MS = (date.max - EPOCH) // timedelta(milliseconds=1)
 SCHEMA_DIR = "MILLRACE_SCHEMA_DIR"
 ZOOKEEPER = "MILLRACE_ZOOKEEPER"
 WEBHOOK = "MILLRACE_WEBHOOK"
@@ -64,10 +70,11 @@ class Environment(NamedTuple):
 
 
 class State(NamedTuple):
-    """The content of the component's state file: topics of the cluster, and the environment, as last looked at."""
+    """The content of the component's state file: topics, the environment, and first days, as last looked at."""
 
     topics: frozenset[str] = frozenset()
     environment: Environment = Environment()
+    first_days: Mapping[str, date] = {}
 
 
 def environment_of(variables: Mapping[str, str]) -> Environment:
@@ -85,11 +92,34 @@ def topics_there(cluster: Cluster) -> frozenset[str]:
     return frozenset(cluster.metadata(None).topics.keys() - INTERNAL_TOPICS)
 
 
+def first_days(cluster: Cluster, topics: Iterable[str]) -> dict[str, date]:
+    """Returns the day of each topic's first record, in UTC; raises ClientError where no broker answers.
+
+    Topics that can't be read are left out, and those without a record that has a time.
+    """
+    names = sorted(topics)
+    if not names:
+        return {}
+    metadata = cluster.metadata(names)
+    logs = [(name, partition) for name, topic in metadata.topics.items() for partition in topic.partitions]
+    found: dict[str, date] = {}
+    for (name, _), time_ms in read_first_times(cluster, logs, metadata=metadata).items():
+        if isinstance(time_ms, int) and time_ms < END_OF_TIME_MS:
+            day = EPOCH + timedelta(milliseconds=time_ms)
+            found[name] = min(found.get(name, day), day)
+    return found
+
+
 def write_state(path: Path, state: State) -> None:
     """Writes the state file in one step, so that no reader sees half of it; raises OSError where that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    content = {"version": VERSION, "topics": sorted(state.topics), "environment": state.environment._asdict()}
+    content = {
+        "version": VERSION,
+        "topics": sorted(state.topics),
+        "environment": state.environment._asdict(),
+        "first_days": {topic: day.isoformat() for topic, day in sorted(state.first_days.items())},
+    }
     written.write_text(json.dumps(content), encoding="utf-8")
     written.replace(path)
 
@@ -102,7 +132,9 @@ def read_state(path: Path | None) -> State:
         return State()
     if not isinstance(content, dict) or content.get("version") != VERSION:
         return State()
-    return State(_topics(content.get("topics")), _environment(content.get("environment")))
+    return State(
+        _topics(content.get("topics")), _environment(content.get("environment")), _days(content.get("first_days"))
+    )
 
 
 def _topics(names: object) -> frozenset[str]:
@@ -116,9 +148,24 @@ def _environment(fields: object) -> Environment:
     return Environment()
 
 
+def _days(days: object) -> dict[str, date]:
+    try:
+        return {topic: date.fromisoformat(day) for topic, day in days.items()} if isinstance(days, dict) else {}
+    except (TypeError, ValueError):
+        return {}
+
+
 def write_topics(path: Path, topics: Iterable[str]) -> None:
     """Replaces the topics in the state file, and leaves the environment in it unchanged."""
     write_state(path, read_state(path)._replace(topics=frozenset(topics)))
+
+
+def named(what: str, cluster: str) -> str:
+    """Returns the name of a cluster's job, sensor, schedule or group of assets, such as `nightly_audit_CLUSTER`.
+
+    What it is comes first, since lists of the UI cut names at the end.
+    """
+    return f"{what}_{cluster}"
 
 
 MARKED = re.compile(r".*__[012]+", re.DOTALL)
@@ -171,6 +218,7 @@ def _identifier(name: str) -> str:
 RAW = TableDeclaration(pattern=".*")
 TOPIC = "{topic}"
 NO_ENVIRONMENT = Environment()
+NO_DAYS: Mapping[str, date] = {}
 CLUSTER_TAG = "millrace/cluster"
 GROUP_END = re.compile(r"[._-]")
 NO_GROUP_CHARACTERS = re.compile(r"[^a-zA-Z0-9_]")
@@ -187,6 +235,7 @@ class DeclaredTable:
         schema: The path of the declared schema; None for a table of raw records.
         asset_group: Dagster's group of its assets.
         keys: The keys of its assets.
+        first_day: The first day that can be reloaded by partition; None where it has had no record yet.
     """
 
     topic: str
@@ -195,6 +244,7 @@ class DeclaredTable:
     schema: str | None
     asset_group: str
     keys: AssetKeys
+    first_day: date | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +252,12 @@ class DeclaredCluster:
     """A cluster with its topics and tables, from which Dagster's definitions are made.
 
     Attributes:
-        name: The first part of the asset keys, the name of the resource, and the beginning of all other names.
+        name: The first part of the asset keys, the name of the resource, and the end of all other names.
         known_topics: The topics that the cluster had when it was last asked.
+        first_days: The days of the first records of those topics that have had any.
+        declared: The declarations, in the order of the file.
         tables: The tables in the order of their topics' names, those that are only observed among them.
         load_new_records: Whether tables without a schedule are loaded unless somebody stops the sensor.
-        reload_since: The first day that can be reloaded by partition.
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
         has_admin: Whether its brokers have an admin endpoint, which Apache Kafka's have not.
         environment: What the environment added when it was last looked at.
@@ -214,9 +265,10 @@ class DeclaredCluster:
 
     name: str
     known_topics: frozenset[str]
+    first_days: Mapping[str, date]
+    declared: tuple[TableDeclaration, ...]
     tables: tuple[DeclaredTable, ...]
     load_new_records: bool
-    reload_since: date
     has_zookeeper: bool
     has_admin: bool
     environment: Environment
@@ -225,7 +277,7 @@ class DeclaredCluster:
     def tags(self) -> dict[str, str]:
         """Returns the Dagster tag that ties a job without assets to this cluster.
 
-        The job's name would not do: the name of another cluster's job may begin with this cluster's name, too.
+        The job's name would not do: the name of another cluster's job may end with this cluster's name, too.
         """
         return {CLUSTER_TAG: self.name}
 
@@ -240,6 +292,7 @@ def declared_cluster(
     topics: Iterable[str],
     directory: Path,
     environment: Environment = NO_ENVIRONMENT,
+    first_days: Mapping[str, date] = NO_DAYS,
 ) -> DeclaredCluster:
     """Returns all topics that are declared by name or known to the cluster, with their tables."""
     known = frozenset(topics)
@@ -250,6 +303,8 @@ def declared_cluster(
     return DeclaredCluster(
         name=declaration.cluster,
         known_topics=known,
+        first_days=first_days,
+        declared=declaration.tables,
         tables=tuple(
             DeclaredTable(
                 topic=topic,
@@ -258,11 +313,11 @@ def declared_cluster(
                 schema=_schema(topic, declared or RAW, directory, environment.schema_dir),
                 asset_group=(declared or RAW).asset_group or default_group(topic),
                 keys=asset_keys(declaration.cluster, topic, with_checksum=(declared or RAW).checksum_in_keys),
+                first_day=declaration.reload_since or first_days.get(topic),
             )
             for topic, declared in shown.items()
         ),
         load_new_records=declaration.load_new_records,
-        reload_since=declaration.reload_since,
         has_zookeeper=bool(declaration.zookeeper) or environment.has_zookeeper,
         has_admin=bool(declaration.admin_url) or environment.has_admin,
         environment=environment,

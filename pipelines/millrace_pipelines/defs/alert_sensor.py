@@ -39,7 +39,7 @@ from dagster_shared.error import SerializableErrorInfo
 from millrace.errors import PlatformError
 from millrace.json_values import Json
 from millrace_pipelines.declaration.attributes import Check, webhook_url
-from millrace_pipelines.declaration.cluster import CLUSTER_TAG, WEBHOOK, DeclaredCluster
+from millrace_pipelines.declaration.cluster import CLUSTER_TAG, WEBHOOK, DeclaredCluster, named
 from millrace_pipelines.defs.resources import resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words, pack_cursor, unpack_cursor
 from millrace_pipelines.http import ServiceUnreachableError, notify
@@ -344,7 +344,7 @@ def alerts_sensor(cluster: DeclaredCluster, declared: str | None) -> dg.SensorDe
     """
 
     @dg.sensor(
-        name=f"{cluster.name}_alerts",
+        name=named("alerts", cluster.name),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={cluster.name},

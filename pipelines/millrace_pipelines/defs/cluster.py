@@ -1,10 +1,11 @@
 """All definitions of a cluster.
 
     topic ──> table ──> dead letters     by the group that the topic's name begins with, with their checks
-    retention   compaction   recovery_check   table_upkeep     in the group CLUSTER_maintenance
-    reload/…    a target for each table, by the day            in the group CLUSTER_reload
+    retention   compaction   recovery_check   table_upkeep     in the group maintenance_CLUSTER
+    reload/…    a target for each table, by the day            in the group reload_CLUSTER
 
-All names begin with the cluster's, so that two clusters in one instance share nothing but the pool of Spark.
+All keys begin with the cluster's name, and all other names end with it, so that two clusters in one instance share
+nothing but the pool of Spark.
 
 The groups that ZooKeeper coordinates are an asset, with a check that each partition has one live owner. What ZooKeeper
 says of the owners is looked at several times: a rebalance leaves partitions without an owner for
@@ -26,7 +27,7 @@ from millrace.client.consumer.group_view import (
     ownership_findings,
     read_group_ownership,
 )
-from millrace_pipelines.declaration.cluster import DeclaredCluster
+from millrace_pipelines.declaration.cluster import DeclaredCluster, named
 from millrace_pipelines.defs.alert_sensor import alerts_sensor
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.load_assets import cluster_assets
@@ -132,7 +133,7 @@ def groups_check(cluster: str) -> dg.AssetChecksDefinition:
 def ownership_schedule(cluster: str) -> dg.ScheduleDefinition:
     """Returns the hourly schedule of the check that `groups_check` makes."""
     return dg.ScheduleDefinition(
-        name=f"{cluster}_hourly_ownership_check",
+        name=named("hourly_ownership_check", cluster),
         target=dg.AssetSelection.checks(dg.AssetCheckKey(groups_asset(cluster).key, ONE_LIVE_OWNER)),
         cron_schedule="30 * * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -188,7 +189,7 @@ def _load_job(cluster: DeclaredCluster) -> list["dg.UnresolvedAssetJobDefinition
         return []
     return [
         dg.define_asset_job(
-            f"{cluster.name}_load",
+            named("load", cluster.name),
             selection=load_selection(list(cluster.loaded)),
             description="Load what the tables lack, then check what was added.",
         )

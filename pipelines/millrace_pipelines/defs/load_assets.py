@@ -18,7 +18,7 @@ import dagster as dg
 from pydantic import Field
 
 from millrace.errors import SetupError
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key, under_own_keys
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, named, step_key, under_own_keys
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_process import Context, Event, Outcome, asset_events, load_previews, run_jobs
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
@@ -129,9 +129,10 @@ def loaded_when(cluster: DeclaredCluster, table: DeclaredTable) -> str:
     declared = table.declared
     if declared.schedule is not None:
         return f"The schedule {declared.schedule} (UTC) loads it."
+    sensor = named("new_records", cluster.name)
     lag = "any record" if declared.lag_bound is None else f"{declared.lag_bound:,} records"
     unless = "" if cluster.load_new_records else ", once that is switched on,"
-    return f"The sensor {cluster.name}_new_records{unless} loads it as soon as it lacks {lag} of the topic."
+    return f"The sensor {sensor}{unless} loads it as soon as it lacks {lag} of the topic."
 
 
 def _table_spec(cluster: DeclaredCluster, table: DeclaredTable) -> dg.AssetSpec:

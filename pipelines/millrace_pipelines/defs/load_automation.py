@@ -1,10 +1,10 @@
 """What happens to tables without a person: the sensors and schedules of loads and audits.
 
-CLUSTER_new_records     requests loads of the tables that lack records
-CLUSTER_table_lag       reports the lag of tables
-CLUSTER_table_history   reports commits which no run of Dagster reported, with the checks that follow a load
-CLUSTER_load_…          a schedule for each cron schedule that tables share, so that one run loads them all
-CLUSTER_nightly_audit, CLUSTER_bounds    the checks that follow no load
+new_records_CLUSTER     requests loads of the tables that lack records
+table_lag_CLUSTER       reports the lag of tables
+table_history_CLUSTER   reports commits which no run of Dagster reported, with the checks that follow a load
+load_TABLE_CLUSTER      a schedule for each cron schedule that tables share, so that one run loads them all
+nightly_audit_CLUSTER, bounds_CLUSTER    the checks that follow no load
 
 Commits that no run reported are loads by the command line, continuous loads, and so on. A table's own history says what
 was committed, and Dagster's event log which of it is known. A cursor says up to which version each table was looked at,
@@ -19,8 +19,9 @@ is passed over. A table that was deleted and created again has another id, and i
 from __future__ import annotations
 
 import json
+import re
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import NamedTuple
@@ -30,8 +31,8 @@ import dagster as dg
 from millrace.client.fetched import IsolationLevel
 from millrace.errors import MillraceError, WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.declaration.attributes import Check
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable
+from millrace_pipelines.declaration.attributes import Check, TableDeclaration
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, named
 from millrace_pipelines.defs.load_due import (
     LagStatus,
     LedgerReader,
@@ -78,11 +79,11 @@ def table_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
     """Returns the schedules of loads, of the nightly audit, and of checks of lag and age; they run by default."""
     loaded = list(cluster.loaded)
     bounded = [table for table in loaded if table.declared.freshness or table.declared.lag_bound]
-    schedules = [_load_schedule(cluster.name, cron, tables) for cron, tables in _by_cron(loaded)]
+    schedules = _load_schedules(cluster)
     if loaded:
         schedules.append(
             dg.ScheduleDefinition(
-                name=f"{cluster.name}_nightly_audit",
+                name=named("nightly_audit", cluster.name),
                 target=checks_of(loaded, *AT_NIGHT),
                 cron_schedule="15 4 * * *",
                 default_status=RUNNING,
@@ -93,7 +94,7 @@ def table_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
     if bounded or topics:
         schedules.append(
             dg.ScheduleDefinition(
-                name=f"{cluster.name}_bounds",
+                name=named("bounds", cluster.name),
                 target=checks_of(bounded, *BOUNDS) | topics_as_declared(topics),
                 cron_schedule="*/15 * * * *",
                 default_status=RUNNING,
@@ -104,22 +105,39 @@ def table_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
     return schedules
 
 
-def _by_cron(tables: list[DeclaredTable]) -> list[tuple[str, list[DeclaredTable]]]:
+def _load_schedules(cluster: DeclaredCluster) -> list[dg.ScheduleDefinition]:
     by_cron = defaultdict(list)
-    for table in tables:
+    for table in cluster.loaded:
         if table.declared.schedule is not None:
             by_cron[table.declared.schedule].append(table)
-    return sorted(by_cron.items())
+    names = schedule_names(cluster.declared)
+    return [
+        dg.ScheduleDefinition(
+            name=named(names[cron], cluster.name),
+            target=load_selection(tables),
+            cron_schedule=cron,
+            default_status=RUNNING,
+            description=f"Loads the tables with the schedule {cron}: {', '.join(table.topic for table in tables)}.",
+        )
+        for cron, tables in sorted(by_cron.items())
+    ]
 
 
-def _load_schedule(cluster: str, cron: str, tables: list[DeclaredTable]) -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=f"{cluster}_load_{zlib.crc32(cron.encode()):08x}",
-        target=load_selection(tables),
-        cron_schedule=cron,
-        default_status=RUNNING,
-        description=f"Loads the tables with the schedule {cron}: {', '.join(table.topic for table in tables)}.",
-    )
+def schedule_names(declared: Iterable[TableDeclaration]) -> dict[str, str]:
+    """Returns a name for each cron schedule of the declared tables: `load_` and the first table that has it.
+
+    A table that is declared after it changes no name, so that the schedule stays on, or off. Where two schedules would
+    have one name, each of them ends with a checksum of its cron schedule.
+    """
+    first: dict[str, str] = {}
+    for table in declared:
+        if table.schedule is not None:
+            words = re.findall(r"[A-Za-z0-9]+", table.topic or table.pattern or "")
+            first.setdefault(table.schedule, "_".join(["load", *words]))
+    times = Counter(first.values())
+    return {
+        cron: name if times[name] == 1 else f"{name}_{zlib.crc32(cron.encode()):08x}" for cron, name in first.items()
+    }
 
 
 def load_sensors(cluster: DeclaredCluster) -> list[dg.SensorDefinition]:
@@ -132,7 +150,7 @@ def new_records_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
     tables = [table for table in cluster.loaded if table.declared.schedule is None]
 
     @dg.sensor(
-        name=f"{cluster.name}_new_records",
+        name=named("new_records", cluster.name),
         target=load_selection(list(cluster.loaded)),
         minimum_interval_seconds=30,
         default_status=SENSOR_RUNNING if cluster.load_new_records else dg.DefaultSensorStatus.STOPPED,
@@ -181,7 +199,7 @@ def table_lag_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
     """Returns the sensor that observes the lag of tables; it runs by default."""
 
     @dg.sensor(
-        name=f"{cluster.name}_table_lag",
+        name=named("table_lag", cluster.name),
         minimum_interval_seconds=30,
         default_status=SENSOR_RUNNING,
         required_resource_keys={cluster.name},
@@ -246,7 +264,7 @@ def table_history_sensor(cluster: DeclaredCluster) -> dg.SensorDefinition:
     """Returns the sensor that reports commits which no Dagster run has reported; it runs by default."""
 
     @dg.sensor(
-        name=f"{cluster.name}_table_history",
+        name=named("table_history", cluster.name),
         minimum_interval_seconds=30,
         default_status=SENSOR_RUNNING,
         required_resource_keys={cluster.name},

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from millrace.errors import MillraceError
+from millrace_pipelines.declaration.cluster import named
 from millrace_pipelines.defs.admin_endpoint import (
     CompactionOfPartition,
     Report,
@@ -60,7 +61,7 @@ class MaintenanceConfig(dg.Config):
 
 def maintenance_group(cluster: str) -> str:
     """Returns the name of Dagster's group of the assets that look after a cluster."""
-    return f"{cluster}_maintenance"
+    return named("maintenance", cluster)
 
 
 @contextmanager
@@ -410,7 +411,7 @@ def maintenance_schedules(cluster: str, upkeep: Iterable[Upkeep]) -> list[dg.Sch
     """Returns the schedules of a cluster's maintenance, which run by default."""
     return [
         dg.ScheduleDefinition(
-            name=f"{cluster}_{one.name}",
+            name=named(one.name, cluster),
             target=dg.AssetSelection.assets(*([cluster, asset] for asset in one.assets)),
             cron_schedule=one.cron,
             default_status=dg.DefaultScheduleStatus.RUNNING,

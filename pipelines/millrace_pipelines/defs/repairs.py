@@ -8,9 +8,10 @@ The checks of a table belong to its newest materialization: without new ones, it
 load. So all of its checks are made again. One that can't be made, such as one that asks a broker which does not answer,
 is a warning in the log of the run, since the commit stands.
 
-Reloads by the day are a target for each table with a partition for each day, in UTC. A range of days that is chosen in
-the UI is one run, and one reload: of the records from the first one of the range's first day up to the first one after
-its last day, by the records' timestamps (`ledger.plan`). Loads are no such partitions: they go by offsets.
+Reloads by the day are a target for each table with a partition for each day, in UTC, from its topic's first day on. A
+range of days that is chosen in the UI is one run, and one reload: of the records from the first one of the range's
+first day up to the first one after its last day, by the records' timestamps (`ledger.plan`). Loads are no such
+partitions: they go by offsets.
 """
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
@@ -19,6 +20,7 @@ import base64
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TypeAlias
 
@@ -28,7 +30,7 @@ from pydantic import Field
 from millrace.errors import InvalidConfigError, MillraceError
 from millrace.times import epoch_ms, parse_time
 from millrace_pipelines.declaration.attributes import Check
-from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, step_key, under_own_keys
+from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, named, step_key, under_own_keys
 from millrace_pipelines.defs.load_assets import SPARK_POOL, table_options
 from millrace_pipelines.defs.load_process import (
     PREVIEW,
@@ -43,7 +45,7 @@ from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import check_evaluations
 from millrace_pipelines.defs.table_metadata import loaded_metadata
-from millrace_pipelines.machine import DISK
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.runs.jobs import Failed, ReloadJob, failure_of
 from millrace_pipelines.warehouse.dead_letters import Selection as LetterSelection
 from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
@@ -211,7 +213,7 @@ def _job(cluster: DeclaredCluster, name: str, op: dg.OpDefinition, description: 
     """Returns the job that runs one op, with the given name and description."""
 
     @dg.job(
-        name=f"{cluster.name}_{name}",
+        name=named(name, cluster.name),
         tags=cluster.tags,
         executor_def=dg.in_process_executor,
         description=description,
@@ -392,7 +394,6 @@ def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
     @dg.multi_asset(
         name=f"{cluster.name}_reload_days",
         specs=[_spec(cluster.name, table) for table in cluster.loaded],
-        partitions_def=dg.DailyPartitionsDefinition(start_date=cluster.reload_since.isoformat(), end_offset=1),
         backfill_policy=dg.BackfillPolicy.single_run(),
         can_subset=True,
         pool=SPARK_POOL,
@@ -413,10 +414,17 @@ def reloads_by_day(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
     return [under_own_keys(reload_days, by_key)]
 
 
+def _days_of(table: DeclaredTable) -> dg.DailyPartitionsDefinition:
+    """Returns the days from the topic's first one to today; today alone where it has had no record yet."""
+    first_day = table.first_day or datetime.fromtimestamp(CLOCK.now_ms() / 1000, UTC).date()
+    return dg.DailyPartitionsDefinition(start_date=first_day.isoformat(), end_offset=1)
+
+
 def _spec(cluster: str, table: DeclaredTable) -> dg.AssetSpec:
     return dg.AssetSpec(
         step_key(table.keys.reload),
-        group_name=f"{cluster}_reload",
+        group_name=named("reload", cluster),
+        partitions_def=_days_of(table),
         kinds={"spark", "deltalake", "reload"},
         owners=table.declared.owners,
         tags=table.declared.tags,

@@ -7,6 +7,7 @@ answers without its topics deletes nothing. A topic whose offsets can't be read 
 It keeps the definitions up to the cluster's topics: their state is written, and the code location is loaded again.
 
     look ─► new topics, or topics that two looks in a row lack ─► state (declaration.cluster) ─► reload by the webserver
+                    the first records of a topic ───────────────►
                              another environment ───────────────►
 
 Where no webserver is named (MILLRACE_DAGSTER_URL), the state is written, and the tick says that a reload is needed.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -29,10 +31,13 @@ from millrace.client.fetched import IsolationLevel
 from millrace.errors import MillraceError, PlatformError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_pipelines.declaration.cluster import (
+    NO_DAYS,
     DeclaredCluster,
     Environment,
     State,
     environment_of,
+    first_days,
+    named,
     read_state,
     write_state,
 )
@@ -214,13 +219,21 @@ def materializations(topics: Iterable[TopicOffsets], keys: Mapping[str, dg.Asset
     ]
 
 
-def update_state(path: Path, added: Iterable[str], gone: Iterable[str], environment: Environment) -> State:
-    """Changes the topics and the environment in the component's state file, and returns the new state.
+def update_state(
+    path: Path,
+    added: Iterable[str],
+    gone: Iterable[str],
+    environment: Environment,
+    first_days: Mapping[str, date] = NO_DAYS,
+) -> State:
+    """Changes topics, environment and first days in the component's state file, and returns the new state.
 
-    Raises PlatformError where the file can't be written.
+    A first day that is known stays. Raises PlatformError where the file can't be written.
     """
     before = read_state(path)
-    after = State((before.topics | frozenset(added)) - frozenset(gone), environment)
+    topics = (before.topics | frozenset(added)) - frozenset(gone)
+    days = {topic: day for topic, day in {**first_days, **before.first_days}.items() if topic in topics}
+    after = State(topics, environment, days)
     if after != before:
         try:
             write_state(path, after)
@@ -238,7 +251,7 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
     """
 
     @dg.sensor(
-        name=f"{cluster.name}_topics",
+        name=named("topics", cluster.name),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={cluster.name},
@@ -251,14 +264,17 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
         with failing_in_words(), millrace.cluster() as client:
             look = read_topic_offsets(client)
             creation = create_missing(client, cluster.tables, look.topics.keys() | look.failed.keys())
-            changes = topic_changes(seen_by(context.cursor), look, read_state(state).topics)
+            known = read_state(state)
+            changes = topic_changes(seen_by(context.cursor), look, known.topics)
+            begun = {topic.topic for topic in look.topics.values() if topic.records}
+            days = first_days(client, begun - known.first_days.keys())
             moved = {topic.topic for topic in changes.moved}
             checks = list(check_evaluations(client, stale_checks(context.instance, checked_topics(cluster), moved)))
         log_failed(context, look)
         for name, reason in creation.refused.items():
             context.log.error("topic %s can't be created: %s", name, reason)
         with failing_in_words():
-            now = update_state(state, changes.added, changes.gone, environment_of(os.environ))
+            now = update_state(state, changes.added, changes.gone, environment_of(os.environ), days)
             told = _told(context, cluster, millrace, now)
         keys = {table.topic: table.keys.topic for table in cluster.tables}
         return dg.SensorResult(
@@ -272,7 +288,7 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
 
 def _told(context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrace: MillraceResource, now: State) -> str:
     """Has Dagster reload the definitions where they lack the state `now`; returns the end of the tick's summary."""
-    if now == State(cluster.known_topics, cluster.environment):
+    if now == State(cluster.known_topics, cluster.environment, cluster.first_days):
         return ""
     if not millrace.dagster_url:
         return "; the definitions know of these changes once the code location is loaded again"

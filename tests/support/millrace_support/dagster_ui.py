@@ -129,7 +129,7 @@ class DagsterUi:
 
     def mended(self, job: str, step: str, config: Mapping[str, object]) -> Run:
         """Runs a job that mends tables, whose only step takes this configuration; it has to succeed."""
-        run = self.finished(self.launch(job=f"millrace_{job}", config={f"millrace_{step}": config}))
+        run = self.finished(self.launch(job=f"{job}_millrace", config={f"millrace_{step}": config}))
         assert run.status == "SUCCESS", run.error
         return run
 

@@ -1,12 +1,14 @@
 """Clusters as a `defs.yaml` declares them, and their definitions, for tests."""
 
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 
 import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
-from millrace_pipelines.declaration.cluster import DeclaredCluster, Environment, declared_cluster
+from millrace_pipelines.declaration.cluster import NO_DAYS, DeclaredCluster, Environment, declared_cluster
 from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.resources import MillraceResource
@@ -15,11 +17,17 @@ LOAD_ALL = "undeclared_topics: load"
 
 
 def cluster_of(
-    text: str, *topics: str, directory: str = ".", schema_dir: str | None = None, **environment: bool
+    text: str,
+    *topics: str,
+    directory: str = ".",
+    schema_dir: str | None = None,
+    first_days: Mapping[str, date] = NO_DAYS,
+    **environment: bool,
 ) -> DeclaredCluster:
     """Returns the cluster of a declaration's YAML that has these topics."""
     declaration = ClusterDeclaration.model_validate(yaml.safe_load(text) or {})
-    return declared_cluster(declaration, topics, Path(directory), Environment(schema_dir or "", **environment))
+    there = Environment(schema_dir or "", **environment)
+    return declared_cluster(declaration, topics, Path(directory), there, first_days)
 
 
 def definitions_of(

@@ -46,7 +46,7 @@ def failed_run(position):
         description="why",
         run_id=f"run-{position}",
         asset=None,
-        job="millrace_load",
+        job="load_millrace",
     )
     return Event(position, alert)
 

@@ -1,15 +1,17 @@
 """The shape of a cluster's definitions: assets, lineage, groups, checks, jobs, sensors, schedules."""
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from millrace_pipelines.declaration.attributes import Check
+from millrace_pipelines.declaration.attributes import Check, TableDeclaration
 from millrace_pipelines.defs.downstream import ConsumerGroupResource
+from millrace_pipelines.defs.load_automation import schedule_names
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.defs.table_checks import AFTER_EACH_LOAD, AT_NIGHT
-from millrace_support.declared import cluster_of, definitions_of
+from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 
 ROOT = Path(__file__).parents[4]
 DECLARED = """
@@ -71,8 +73,8 @@ def test_assets_lie_in_the_group_of_their_topics_name(graph):
     assert {groups[key] for key in groups if key.split("/")[1] in ("topic", "table", "dead_letters")} == {
         "flights", "orders",
     }  # fmt: skip
-    assert {groups[key] for key in MAINTENANCE} == {"lake_maintenance"}
-    assert groups["lake/reload/flights"] == "lake_reload"
+    assert {groups[key] for key in MAINTENANCE} == {"maintenance_lake"}
+    assert groups["lake/reload/flights"] == "reload_lake"
     assert all(graph.get(key).description for key in graph.get_all_asset_keys())
 
 
@@ -107,27 +109,26 @@ def test_assets_have_links_to_their_code(graph):
 
 
 def test_the_whole_table_is_audited_at_night_alone(defs):
-    [audit] = [schedule.job_name for schedule in defs.schedules if schedule.name == "lake_nightly_audit"]
-    for job, checks in {"lake_load": set(AFTER_EACH_LOAD), audit: set(AT_NIGHT)}.items():
+    [audit] = [schedule.job_name for schedule in defs.schedules if schedule.name == "nightly_audit_lake"]
+    for job, checks in {"load_lake": set(AFTER_EACH_LOAD), audit: set(AT_NIGHT)}.items():
         keys = defs.resolve_job_def(job).asset_layer.asset_graph.asset_check_keys
         assert {key.name for key in keys} == checks
 
 
 def test_schedules_and_sensors_run(defs):
     status = {each.name: each.default_status.value for each in [*defs.sensors, *defs.schedules]}
-    [load] = [name for name in status if name.startswith("lake_load_")]
     assert status == {
-        load: "RUNNING",  # one for both tables, whose schedule is the same
-        "lake_topics": "RUNNING",
-        "lake_new_records": "RUNNING",
-        "lake_table_history": "RUNNING",
-        "lake_table_lag": "RUNNING",
-        "lake_bounds": "RUNNING",
-        "lake_hourly_retention": "RUNNING",
-        "lake_hourly_compaction": "RUNNING",
-        "lake_nightly_audit": "RUNNING",
-        "lake_nightly_recovery_check": "RUNNING",
-        "lake_nightly_table_upkeep": "RUNNING",
+        "load_flights_lake": "RUNNING",  # one for both tables, whose schedule is the same
+        "topics_lake": "RUNNING",
+        "new_records_lake": "RUNNING",
+        "table_history_lake": "RUNNING",
+        "table_lag_lake": "RUNNING",
+        "bounds_lake": "RUNNING",
+        "hourly_retention_lake": "RUNNING",
+        "hourly_compaction_lake": "RUNNING",
+        "nightly_audit_lake": "RUNNING",
+        "nightly_recovery_check_lake": "RUNNING",
+        "nightly_table_upkeep_lake": "RUNNING",
     }
 
 
@@ -136,14 +137,14 @@ def test_schedules_and_sensors_run(defs):
     [
         ("", "schedule: '@hourly'", "RUNNING", "The schedule @hourly (UTC) loads it."),
         ("", "lag_bound: 10000", "RUNNING", "loads it as soon as it lacks 10,000 records of the topic."),
-        ("", "mode: append", "RUNNING", "The sensor lake_new_records loads it as soon as it lacks any record of"),
-        ("load_new_records: false", "mode: append", "STOPPED", "_new_records, once that is switched on, loads it as"),
+        ("", "mode: append", "RUNNING", "The sensor new_records_lake loads it as soon as it lacks any record of"),
+        ("load_new_records: false", "mode: append", "STOPPED", "_lake, once that is switched on, loads it as"),
     ],
 )
 def test_a_tables_page_says_what_loads_it(cluster, table, status, words):
     text = f"cluster: lake\ntables: [{{topic: orders, {table}}}]\n{cluster}"
     defs = definitions_of(cluster_of(text), millrace())
-    assert defs.get_sensor_def("lake_new_records").default_status.value == status
+    assert defs.get_sensor_def("new_records_lake").default_status.value == status
     assert words in defs.resolve_asset_graph().get(dg.AssetKey(["lake", "table", "orders"])).description
 
 
@@ -157,9 +158,9 @@ def test_without_an_admin_endpoint_nothing_is_scheduled_that_needs_one(defs):
     assert not own.observable_asset_keys
     schedules = {each.name: each.job_name for each in foreign.schedules}
     assert schedules.keys() == {each.name for each in defs.schedules} - {
-        *("lake_hourly_retention", "lake_hourly_compaction"),
-    } | {"lake_nightly_log_settings"}
-    keys = foreign.resolve_job_def(schedules["lake_nightly_log_settings"]).asset_layer.asset_graph.get_all_asset_keys()
+        *("hourly_retention_lake", "hourly_compaction_lake"),
+    } | {"nightly_log_settings_lake"}
+    keys = foreign.resolve_job_def(schedules["nightly_log_settings_lake"]).asset_layer.asset_graph.get_all_asset_keys()
     assert {key.to_user_string() for key in keys} >= observed
 
 
@@ -173,6 +174,47 @@ def test_without_an_admin_endpoint_nothing_is_scheduled_that_needs_one(defs):
 )
 def test_an_admin_endpoint_is_declared_or_in_the_environment(text, environment, has_admin):
     assert cluster_of(text, **environment).has_admin is has_admin
+
+
+NIGHTLY, HOURLY = "0 4 * * *", "0 * * * *"
+
+
+@pytest.mark.parametrize(
+    ("declared", "names"),
+    [
+        ([("flights", NIGHTLY)], {NIGHTLY: "load_flights"}),
+        ([("flights", NIGHTLY), ("airports", NIGHTLY)], {NIGHTLY: "load_flights"}),
+        ([("flights", None), ("airports", HOURLY)], {HOURLY: "load_airports"}),
+        ([("shop.orders-eu", HOURLY)], {HOURLY: "load_shop_orders_eu"}),
+        ([("orders-.*", HOURLY)], {HOURLY: "load_orders"}),
+        ([(".*", HOURLY)], {HOURLY: "load"}),
+        (
+            [("shop.orders", HOURLY), ("shop_orders", NIGHTLY)],
+            {HOURLY: "load_shop_orders_0d896317", NIGHTLY: "load_shop_orders_3a688484"},
+        ),
+    ],
+)
+def test_schedules_are_called_by_their_first_table(declared, names):
+    tables = [
+        TableDeclaration(**{"pattern" if "*" in name else "topic": name}, schedule=cron) for name, cron in declared
+    ]
+    assert schedule_names(tables) == names
+
+
+def test_days_to_reload_begin_with_the_topics_first_record():
+    first_days = {"flights": date(2026, 3, 1), "orders": date(2026, 5, 7)}
+
+    def begin(declared=LOAD_ALL):
+        cluster = cluster_of(declared, "flights", "orders", "empty", first_days=first_days)
+        graph = definitions_of(cluster, millrace()).resolve_asset_graph()
+        return {
+            topic: graph.get(dg.AssetKey(["millrace", "reload", topic])).partitions_def.get_first_partition_key()
+            for topic in ("flights", "orders", "empty")
+        }
+
+    today = datetime.now(UTC).date().isoformat()
+    assert begin() == {"flights": "2026-03-01", "orders": "2026-05-07", "empty": today}
+    assert set(begin(LOAD_ALL + "\nreload_since: 2025-01-01").values()) == {"2025-01-01"}
 
 
 def test_two_clusters_have_nothing_in_common(defs):
@@ -196,7 +238,7 @@ def test_the_groups_of_a_zookeeper_have_a_check():
     defs = definitions_of(cluster_of("cluster: lake", has_zookeeper=True), millrace(), consumer_groups())
     checks = {(key.asset_key.to_user_string(), key.name) for key in defs.resolve_asset_graph().asset_check_keys}
     assert ("lake/consumer_groups", "one_live_owner") in checks
-    assert "lake_hourly_ownership_check" in {schedule.name for schedule in defs.schedules}
+    assert "hourly_ownership_check_lake" in {schedule.name for schedule in defs.schedules}
 
 
 def test_a_cluster_without_tables_has_its_topics_and_its_maintenance():

@@ -30,6 +30,6 @@ def test_alerts_are_there_where_a_webhook_is(tmp_path):
     cluster = cluster_of("cluster: eu")
     without = cluster_definitions(cluster, {"eu": NOWHERE}, tmp_path)
     told = cluster_definitions(cluster, {"eu": NOWHERE}, tmp_path, "http://127.0.0.1:1/secret")
-    assert not without.get_repository_def().has_sensor_def("eu_alerts")
-    sensor = told.get_repository_def().get_sensor_def("eu_alerts")
+    assert not without.get_repository_def().has_sensor_def("alerts_eu")
+    sensor = told.get_repository_def().get_sensor_def("alerts_eu")
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING

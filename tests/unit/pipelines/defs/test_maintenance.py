@@ -40,7 +40,7 @@ def test_a_failure_says_what_the_error_says_and_is_retried_where_that_may_help(e
     assert (raised.value.description, raised.value.allow_retries) == (str(error), retries)
 
 
-@pytest.mark.parametrize("name", ["lake_hourly_retention", "lake_hourly_compaction"])
+@pytest.mark.parametrize("name", ["hourly_retention_lake", "hourly_compaction_lake"])
 def test_schedules_keep_the_interval_that_the_broker_is_told(name):
     [schedule] = [one for one in maintenance_schedules("lake", OF_LOGS) if one.name == name]
     minute, *others = schedule.cron_schedule.split()

@@ -76,7 +76,7 @@ def test_checks_that_need_a_broker_fail_no_repair_where_none_answers(tmp_path, m
         schema_dir="",
         master="",
     )
-    job = definitions_of(cluster_of(LOAD_ALL, "events"), millrace).resolve_job_def("millrace_erase")
+    job = definitions_of(cluster_of(LOAD_ALL, "events"), millrace).resolve_job_def("erase_millrace")
     config = {"ops": {"millrace_erase_keys": {"config": {"topics": ["events"], "keys": ["UA"]}}}}
     with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(config, instance=instance, resources={"millrace": millrace})

@@ -1,5 +1,7 @@
 """Topics beside their declarations, and the state that definitions are made of."""
 
+from datetime import date
+
 import pytest
 
 from millrace.errors import PlatformError
@@ -42,7 +44,10 @@ def test_what_differs_is_said():
 def test_topics_are_added_and_removed(tmp_path):
     state = tmp_path / "below" / "state"
     assert update_state(state, ["a", "b"], [], Environment()).topics == {"a", "b"}
-    assert update_state(state, ["c"], ["a"], Environment()).topics == read_state(state).topics == {"b", "c"}
+    days = {"a": date(2026, 3, 1), "b": date(2026, 3, 2), "unknown": date(2026, 3, 3)}
+    assert update_state(state, [], [], Environment(), days).first_days == {"a": days["a"], "b": days["b"]}
+    assert update_state(state, ["c"], ["a"], Environment(), {"b": date(2027, 1, 1)}) == read_state(state)
+    assert read_state(state) == State(frozenset({"b", "c"}), Environment(), {"b": days["b"]})
     assert [path.name for path in state.parent.iterdir()] == ["state"]
 
 
