@@ -21,13 +21,14 @@ from millrace.ports import free_port
 from millrace.records.record import NewRecord
 from millrace_ops.cli.app import app
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
+from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
-from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, store_at
+from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -35,8 +36,11 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, s
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_support.command_runner import CommandRunner
+from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
+from millrace_support.loads import Loads
 from millrace_support.small_tables import find_tables
 
 FS = OsFileSystem()
@@ -142,6 +146,64 @@ def objects():
     """Everything in the bucket, with sizes and times."""
     files = store_at("s3://warehouse/any", FS).filesystem.get_file_info(pafs.FileSelector("warehouse", recursive=True))
     return sorted((info.path, info.size, info.mtime_ns) for info in files)
+
+
+def keys_in(warehouse):
+    """The keys in every data file below a folder of the bucket, whether a table names it or not, by table."""
+    filesystem, found = store_at(warehouse, FS).filesystem, {}
+    for info in filesystem.get_file_info(pafs.FileSelector(warehouse.removeprefix("s3://"), recursive=True)):
+        if info.extension == "parquet" and "_delta_log" not in info.path:
+            rows = ds.dataset(info.path, filesystem=filesystem).to_table(columns=["key"])
+            found.setdefault(info.path.split("/")[2], set()).update(rows.column("key").to_pylist())
+    return found
+
+
+def erased(warehouse, instance, monkeypatch, **config):
+    """The metadata of the event that the job of erasure reports."""
+    monkeypatch.setattr("millrace_pipelines.defs.repairs.Check", [Check.DEAD_LETTERS])  # which needs no broker
+    millrace = MillraceResource(bootstrap="", admin_url="", warehouse_dir=warehouse, schema_dir="", master="")
+    job = definitions_of(cluster_of(LOAD_ALL, "events"), millrace).resolve_job_def("millrace_erase")
+    given = {"ops": {"millrace_erase_keys": {"config": {"topics": ["events"], "keys": ["UA"], **config}}}}
+    result = job.execute_in_process(given, instance=instance, resources={"millrace": millrace})
+    would = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
+    [told] = [*result.asset_materializations_for_node("millrace_erase_keys"), *would]
+    return {name: value.value for name, value in told.metadata.items()}
+
+
+def test_an_erasure_in_a_bucket_takes_the_bytes_along(environment, monkeypatch):
+    warehouse = "s3://warehouse/erased"
+    location = f"{warehouse}/events"
+    loads = Loads(location)
+    loads.load((0, 3), [0, 1], dead=[2], values={"key": [b"UA", b"AA"]})
+    letters = dead_letters_dir(location)
+    letter = loads.write(letters, [2], schema=DEAD_LETTER_SCHEMA, values={"key": [b"UA"]})
+    Table.load(letters, FS).commit([letter], expected={}, transactions={}, lineage={"kind": "other"})
+    assert keys_in(warehouse) == {"events": {b"UA", b"AA"}, "events__dead_letters": {b"UA", None}}
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = erased(warehouse, instance, monkeypatch)
+    assert (done["rows erased"], done["dead letters erased"], done["files removed"]) == (1, 1, 2)
+    assert keys_in(warehouse) == {"events": {b"AA"}, "events__dead_letters": {None}}
+
+
+def test_what_may_be_a_running_load_s_stays_in_a_bucket_for_a_day(environment, monkeypatch):
+    warehouse = "s3://warehouse/young"
+    location = f"{warehouse}/events"
+    loads = Loads(location)
+    loads.load((0, 2), [0, 1], values={"key": [b"UA", b"AA"]})
+    loads.write(location, [2], values={"key": [b"UA"]})  # which its load commits in a moment
+    before = objects()
+    with dg.DagsterInstance.ephemeral() as instance:
+        would = erased(warehouse, instance, monkeypatch, dry_run=True)
+        assert objects() == before
+        assert would["files that may be a running load's, which stay for a day"] == 1
+        done = erased(warehouse, instance, monkeypatch)
+    assert (done["files removed"], done["files that may be a running load's, which stay for a day"]) == (1, 1)
+    told = CommandRunner().invoke(app, ["warehouse", "vacuum", location, "--retain", "0"], prog_name="millrace")
+    assert told.stdout == (
+        f"{location}: 0 files of 0.0 MiB are gone, 1 that may be a running load's are left until they are a day old\n"
+    )
+    assert keys_in(warehouse) == {"events": {b"UA", b"AA"}}
 
 
 @pytest.mark.parametrize("location", ["gs://bucket/table", "s3://bucket", "s3://", "hdfs://host/table"])

@@ -48,6 +48,7 @@ from millrace_pipelines.defs.table_metadata import loaded_metadata
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.runs.jobs import Failed, ReloadJob, failure_of
 from millrace_pipelines.warehouse.dead_letters import Selection as LetterSelection
+from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.keys.erase import EraseReport, erase
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
@@ -321,8 +322,12 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
             report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id)
             shown: dict[str, dg.RawMetadataValue] = {}
             if config.vacuum:
-                gone = vacuum(location, fs, retention_hours=AT_ONCE, dry_run=config.dry_run)
-                shown["files removed" if not config.dry_run else "files to remove"] = len(gone.files)
+                locations = (location, *companions(location, fs))
+                gone = [vacuum(one, fs, retention_hours=AT_ONCE, dry_run=config.dry_run) for one in locations]
+                what = "files to remove" if config.dry_run else "files removed"
+                shown[what] = sum(len(report.files) for report in gone)
+                if young := sum(report.young for report in gone):
+                    shown["files that may be a running load's, which stay for a day"] = young
             return _erased(table, report, shown)
 
         with failures_in_words():

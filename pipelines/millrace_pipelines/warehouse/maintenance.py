@@ -19,6 +19,9 @@ Vacuum removes files that no reader needs any more:
                       and for as long as their operation holds a lease; also files of offsets that no lineage names
     deletion vectors  of other engines: kept like the files that they are of (`delta.log_actions`)
 
+An object store has no leases. There a file that no commit has removed may be a running load's, so it is kept until it
+is a day old, whatever the retention; what a commit has removed, such as an erasure, goes as in a folder.
+
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
 before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
 report names the file. A crash leaves some of the files to the next vacuum.
@@ -40,12 +43,11 @@ from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
-from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
+from millrace_pipelines.warehouse.delta.log_actions import files_of_versions, removed_files
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
 from millrace_pipelines.warehouse.delta.store import held_leases, store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import ModeError
 
 DEFAULT_TARGET_BYTES = 256 << 20
 DEFAULT_RETENTION_HOURS = 7 * 24
@@ -155,13 +157,18 @@ class _Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """The files that a vacuum removed from one table, or would; `running` counts those that it left to operations."""
+    """The files that a vacuum removed from one table, or would.
+
+    `running` counts those that it left to running operations, and `young` those in an object store that may be a
+    running operation's, and are kept until they are MIN_UNLEASED_RETENTION_HOURS old.
+    """
 
     table: str
     files: tuple[str, ...]
     bytes: int
     running: int
     dry_run: bool
+    young: int = 0
 
 
 def vacuum(
@@ -177,18 +184,17 @@ def vacuum(
     Raises:
         TableNotFoundError: There is no table at the location.
         TableRefusedError: The table uses something of Delta's protocol with which it can't be vacuumed.
-        ModeError: The retention is too short for an object store, which has no leases.
     """
     store = store_at(location, fs)
-    if not store.is_local and retention_hours < MIN_UNLEASED_RETENTION_HOURS:
-        raise ModeError(f"{location}: an object store has no leases, so that files younger than "
-                        f"{MIN_UNLEASED_RETENTION_HOURS} h may be a running load's")  # fmt: skip
     there = set(store.names())
     table = Table.load(location, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
-    before_ms = clock.now_ms() - retention_hours * HOUR_MS
-    old_offsets = offset_files(store, sorted(there), before_ms)
+    young = set() if store.is_local else _young(table, unneeded)
+    now_ms = clock.now_ms()
+    before_ms = now_ms - retention_hours * HOUR_MS
+    unleased_hours = 0 if store.is_local else MIN_UNLEASED_RETENTION_HOURS
+    old_offsets = offset_files(store, sorted(there), min(before_ms, now_ms - unleased_hours * HOUR_MS))
     running = held_leases(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)
     named = {
@@ -197,7 +203,8 @@ def vacuum(
         *named_by(table.lineage() if old_offsets else ()),
     }
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
-    files = [name for name in candidates if operation_of(name) not in running]
+    left = [name for name in candidates if operation_of(name) in running]
+    files = [name for name in candidates if name not in young and operation_of(name) not in running]
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:
         table.sync_log()
@@ -206,9 +213,17 @@ def vacuum(
         table=location,
         files=tuple(files),
         bytes=size_bytes,
-        running=len(candidates) - len(files),
+        running=len(left),
         dry_run=dry_run,
+        young=len(young & {*candidates}),
     )
+
+
+def _young(table: Table, unneeded: Sequence[str]) -> set[str]:
+    """Returns those of the files that are unneeded for which no commit says so, and which are not a day old yet."""
+    old = set(table.unneeded_files(MIN_UNLEASED_RETENTION_HOURS))
+    candidates = [name for name in unneeded if name not in old]
+    return set(candidates) - removed_files(table) if candidates else set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
