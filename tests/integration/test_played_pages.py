@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace_support.pages import ROOT, block, blocks
+from millrace_support.pages import ROOT, block, blocks, commands
 
 PAGE = ROOT / "docs" / "tutorial.md"
 ADDRESS = "127.0.0.1:9092"
@@ -29,13 +29,6 @@ def masked(text):
     for mask, name in MASKS:
         text = mask.sub(name, text)
     return text
-
-
-def commands(shown):
-    """Yields the commands of a block of the console, and what each prints."""
-    for part in re.split(r"^\$ ", shown.text, flags=re.MULTILINE)[1:]:
-        command, _, output = part.partition("\n")
-        yield command, output
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ A topic that the brokers say nothing of is shown with their sentence.
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -62,35 +61,38 @@ Row: TypeAlias = dict[str, object]
 
 
 def settings_assets(cluster: DeclaredCluster) -> dg.AssetsDefinition:
-    """Returns the assets that show retention and compaction of a cluster's topics as the cluster has them."""
-    keys = {name: dg.AssetKey([cluster.name, name]) for name in SETTINGS}
-    specs = [
-        dg.AssetSpec(
-            key,
-            group_name=maintenance_group(cluster.name),
-            kinds={"kafka"},
-            description=f"The settings by which the brokers do {name}, and what their logs hold now. The brokers do it "
-            "by their own timers: no run asks them to.",
-        )
-        for name, key in keys.items()
-    ]
+    """Returns the assets that show retention and compaction of a cluster's topics as the cluster has them.
 
-    def log_settings(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+    A run observes them and materializes nothing, since the brokers do the work.
+    """
+    keys = {name: dg.AssetKey([cluster.name, name]) for name in SETTINGS}
+
+    @dg.multi_asset(
+        name=f"{cluster.name}__log_settings",
+        can_subset=True,
+        required_resource_keys={cluster.name},
+        specs=[
+            dg.AssetSpec(
+                key,
+                group_name=maintenance_group(cluster.name),
+                kinds={"kafka"},
+                skippable=True,
+                description=f"The settings by which the brokers do {name}, and what their logs hold now. The brokers "
+                "do it by their own timers; a run observes what the cluster says.",
+            )
+            for name, key in keys.items()
+        ],
+    )
+    def log_settings(context: dg.AssetExecutionContext) -> Iterator[dg.AssetObservation]:
         """Asks the brokers for the settings of the topics that have assets, and for the offsets of their logs."""
+        topics = [table.topic for table in cluster.tables]
         with failures_in_words(), resource_of(context, cluster.name).cluster() as client:
-            topics = [table.topic for table in cluster.tables]
             rows = {name: settings_of(client, topics, SETTINGS[name]) for name in keys}
         for name, key in keys.items():
             if key in context.selected_asset_keys:
-                yield dg.ObserveResult(asset_key=key, metadata=largest("topics", rows[name], "records"))
+                yield dg.AssetObservation(key, metadata=largest("topics", rows[name], "records"))
 
-    with warnings.catch_warnings():  # assets that are observed together are in beta: a change would fail the tests
-        warnings.simplefilter("ignore", dg.BetaWarning)
-        observed = dg.multi_observable_source_asset(
-            name=f"{cluster.name}__log_settings", specs=specs, can_subset=True, required_resource_keys={cluster.name}
-        )
-        definition: dg.AssetsDefinition = observed(log_settings)
-    return definition
+    return log_settings
 
 
 def settings_of(cluster: Cluster, topics: Sequence[str], names: Sequence[str]) -> list[Row]:

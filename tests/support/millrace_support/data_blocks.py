@@ -18,6 +18,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from dagster._config import Shape, validate_config
 from dagster._core.instance.config import dagster_instance_config_schema
+from dagster._core.workspace.config_schema import process_workspace_config
 
 from millrace.security.client_config import read_client_security
 from millrace.testing import plugin
@@ -115,10 +116,15 @@ def _prometheus(document: Mapping[str, Any], folder: Path) -> None:
         subprocess.run(["promtool", "check", "config", "--syntax-only", str(path)], check=True, capture_output=True)
 
 
+def _dagster_workspace(document: Mapping[str, Any], _: Path) -> None:
+    assert process_workspace_config(document).success
+
+
 _OF_YAML: Mapping[str, Callable[[Mapping[str, Any], Path], None]] = {
     "type": _component,
     "ops": _run_config,
     "concurrency": _dagster_instance,
+    "load_from": _dagster_workspace,
     "livenessProbe": _probes,
     "scrape_configs": _prometheus,
 }

@@ -1,6 +1,7 @@
 """The blocks of code in the project's pages: each with its page, line and language, and the heading it is below."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def block(page: str, language: str, having: str) -> str:
     """Returns the text of the one block of a page that is in a language and has a text."""
     [found] = [one.text for one in blocks(ROOT / page) if one.language == language and having in one.text]
     return found
+
+
+def commands(shown: Block) -> Iterator[tuple[str, str]]:
+    """Yields the commands of a block of the console, and what each prints."""
+    for part in re.split(r"^\$ ", shown.text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
 
 
 def _block(page: Path, text: str, found: re.Match[str]) -> Block:
