@@ -1,7 +1,12 @@
 """Loads on a standalone cluster, whose worker dies or has its Python from an archive, and over Spark Connect."""
 
+import re
+import shutil
+import socket
+import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 
 import pyarrow.dataset as ds
 import pytest
@@ -13,8 +18,10 @@ from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.spark.session import is_remote, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.errors import FolderNotSharedError
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener
+from millrace_pipelines.warehouse.tables.find import read_failed_loads
 from millrace_support.spark import SparkCluster, SparkConnect
 
 RECORDS = 24_000
@@ -126,3 +133,32 @@ def test_a_load_over_spark_connect(topic, tmp_path):
             assert load_topic(options, spark=session).rows == RECORDS - 20_000
     assert values(options.table) == list(range(RECORDS))
     assert audit(options.table) == []
+
+
+# A Python of Spark's workers in which an empty disk, that only root may write to, lies over one folder.
+COVERED = """#!/bin/sh
+exec unshare --user --map-root-user --mount sh -c 'mount -t tmpfs none "$0" && exec "$@"' {folder} {python} "$@"
+"""
+
+
+def test_an_executor_that_does_not_see_the_folder_is_named_with_what_to_do(topic, tmp_path, warm_programs, monkeypatch):
+    for name in warm_programs:  # a warm Python is forked from a server that sees the folder
+        monkeypatch.delenv(name)
+    covered = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", str(tmp_path)]
+    if shutil.which("unshare") is None or subprocess.run(covered, check=False).returncode:
+        pytest.skip("this machine lets a test mount nothing")
+    folder, python = tmp_path / "lake", tmp_path / "python"
+    folder.mkdir()
+    python.write_text(COVERED.format(folder=folder, python=sys.executable))
+    python.chmod(0o755)
+    options = LoadOptions(topic="events", table=str(folder / "table"), bootstrap=topic)
+    settings = {"spark.executor.memory": "512m", "spark.pyspark.python": str(python)}
+    told = f"loading events: Spark's executor on {socket.gethostname()} does not see {folder}/table; all executors need"
+    with (
+        SparkCluster(tmp_path / "cluster", workers=1) as cluster,
+        pytest.raises(FolderNotSharedError, match=f"^{re.escape(told)}"),
+    ):
+        load_topic(replace(options, master=cluster.master, spark_settings=settings))
+    assert read_failed_loads(options.table, OsFileSystem()).reason.endswith("(docs/warehouse.md, Where it runs)")
+    assert list(folder.rglob("*.parquet")) == []
+    assert load_topic(options).rows == RECORDS

@@ -21,7 +21,7 @@ from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
+from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
@@ -31,7 +31,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.load.task import LoadSpec
 from millrace_pipelines.warehouse.tables.find import read_failed_loads
-from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_pipelines.warehouse.tables.spark_table import spark_table
 from millrace_support import recorded_data
 from millrace_support.backup_commands import backup_broker, backup_table
 from millrace_support.command_runner import CommandRunner
@@ -271,7 +271,8 @@ def test_a_failed_attempt_is_repeated_and_leaves_nothing(spark, topic, options, 
         dead_letters_table=str(tmp_path),
         payload=None,
     )
-    [result] = run_tasks(spark, [OffsetRange(0, 0, 10)], spec, read, lambda *_: None)
+    with lease(str(tmp_path), "load", OsFileSystem()):
+        [result] = run_tasks(spark, [OffsetRange(0, 0, 10)], spec, read, lambda *_: None)
     assert marker.exists()
     assert (result.records, result.value_bytes) == (10, 10)
     assert [Path(path).name for path in parquet_files(str(tmp_path))] == [file.name for file in result.files]

@@ -33,7 +33,7 @@ from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.tables import open as open_module
-from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_pipelines.warehouse.tables.spark_table import spark_table
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.schema_registry import SchemaRegistryServer

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import dagster as dg
@@ -38,11 +40,14 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.tables.query import query
+from millrace_pipelines.warehouse.tables.spark_table import s3a_options
 from millrace_support.command_runner import CommandRunner
 from millrace_support.declared import LOAD_ALL, cluster_of, definitions_of
 from millrace_support.loads import Loads
 from millrace_support.small_tables import find_tables
 
+TIMEOUT_S = 240
+S3_JARS = Path(__file__).parents[2] / ".peers" / "spark-s3" / "libs"
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
 
@@ -254,3 +259,53 @@ def upkeep_metadata(warehouse):
         result = dg.materialize([table_upkeep_asset("lake")], instance=instance, resources={"lake": millrace})
         [materialization] = result.asset_materializations_for_node("lake__table_upkeep")
         return materialization.metadata
+
+
+# A program of its own, since a JVM takes jars in at its start only.
+READS_IN_SPARK = """
+import sys
+from millrace.errors import SetupError
+from millrace_pipelines.spark.session import local_master, spark_session
+from millrace_pipelines.warehouse import spark_table
+
+jars, location = sys.argv[1:]
+with spark_session("s3", local_master(1), {"spark.jars": jars} if jars else {}) as spark:
+    try:
+        print(sorted(row.offset for row in spark_table(spark, location).collect()))
+    except SetupError as error:
+        print(error)
+"""
+
+
+def read_in_spark(location, jars):
+    command = [sys.executable, "-c", READS_IN_SPARK, jars, location]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.strip()
+
+
+def test_spark_says_which_jar_it_lacks_for_a_bucket(environment):
+    table = make("s3://warehouse/lacking")
+    commit(table, 0)
+    package = r"org\.apache\.hadoop:hadoop-aws:3\.\d+\.\d+"
+    assert re.fullmatch(
+        rf"Spark lacks its client of S3: start the session with spark\.jars\.packages={package}",
+        read_in_spark("s3://warehouse/lacking", ""),
+    )
+
+
+@pytest.mark.skipif(not any(S3_JARS.glob("*.jar")), reason="`make peers` brings the jars of Spark's client of S3")
+def test_spark_reads_a_table_in_a_bucket(environment):
+    table = make("s3://warehouse/in spark")
+    for offset in range(3):
+        commit(table, offset)
+    assert read_in_spark("s3://warehouse/in spark", ",".join(map(str, S3_JARS.glob("*.jar")))) == "[0, 1, 2]"
+
+
+def test_endpoint_and_region_of_the_environment_are_those_of_spark():
+    assert s3a_options({}) == {}
+    assert s3a_options({"AWS_REGION": "eu-1", "AWS_SECRET_ACCESS_KEY": "hush"}) == {"fs.s3a.endpoint.region": "eu-1"}
+    assert s3a_options({"AWS_ENDPOINT_URL": "http://minio:9000"}) == {
+        "fs.s3a.endpoint": "http://minio:9000",
+        "fs.s3a.path.style.access": "true",
+    }

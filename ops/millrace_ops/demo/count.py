@@ -12,7 +12,7 @@ import sys
 from millrace.errors import PlatformError
 from millrace_ops.supervisor.supervised import ChildProcess
 from millrace_pipelines.spark.session import spark_session
-from millrace_pipelines.warehouse.tables.query import spark_table
+from millrace_pipelines.warehouse.tables.spark_table import spark_table
 
 QUERY = "SELECT carrier, count(*) AS flights FROM flights GROUP BY carrier ORDER BY flights DESC"
 TIMEOUT_S = 180.0

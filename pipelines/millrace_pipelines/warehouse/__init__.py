@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.load.load import reload_topic as reload_topic
     from millrace_pipelines.warehouse.load.options import LoadOptions as LoadOptions
     from millrace_pipelines.warehouse.tables.query import query as query
-    from millrace_pipelines.warehouse.tables.query import spark_table as spark_table
+    from millrace_pipelines.warehouse.tables.spark_table import spark_table as spark_table
 
 _FACE = {
     "LoadOptions": "load.options",
@@ -38,7 +38,7 @@ _FACE = {
     "preview_reload": "load.load",
     "query": "tables.query",
     "reload_topic": "load.load",
-    "spark_table": "tables.query",
+    "spark_table": "tables.spark_table",
 }
 
 

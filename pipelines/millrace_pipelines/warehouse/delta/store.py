@@ -356,6 +356,12 @@ def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[Lease]:
         held.end()
 
 
+def sees_lease(location: str, operation_id: str, fs: FileSystem) -> bool:
+    """Returns whether this process sees the folder in which an operation holds its lease; a bucket is seen by all."""
+    store = store_at(location, fs)
+    return not store.is_local or fs.exists(os.path.join(store.root, LEASES_DIRECTORY, operation_id + LEASE_SUFFIX))
+
+
 def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[str]:
     """Returns the ids of the operations that run on a table; unless `dry_run`, removes the lease files of crashed ones.
 

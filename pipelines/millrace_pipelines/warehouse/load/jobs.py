@@ -25,11 +25,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import chain, pairwise
+from itertools import chain, dropwhile, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +43,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
+from millrace.fs import FileSystem
 from millrace.records.arrow_columns import RECORD_SCHEMA, HeaderParts, has_no_time, record_batch, times_of
 from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
 from millrace.security.client_security import (
@@ -65,7 +68,8 @@ from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
-from millrace_pipelines.warehouse.errors import LoadFailedError
+from millrace_pipelines.warehouse.delta.store import sees_lease
+from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
 
@@ -74,6 +78,14 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S = 0.2
 RESULT = "result string"
+ONE_FOLDER = (
+    "all executors need the table's folder under the path that the load has it by: mount it on their machines, or put "
+    "the table into a bucket, s3://BUCKET/PATH (docs/warehouse.md, Where it runs)"
+)
+
+TRACEBACK = "Traceback (most recent call last):\n"
+BEHIND_ERROR = ("\tat ", " SQLSTATE")
+JVM_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (?P<said>\S.*)", re.MULTILINE)
 
 OnProgress = Callable[[int, int], None]
 PROVIDERS = {
@@ -107,7 +119,7 @@ def run_tasks(
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in map(int, batch.column(0).to_numpy()):
-                result = _load_or_damage(tasks[task], spec, read, task)
+                result = attempted(tasks[task], spec, read, task)
                 if records is not None:
                     records.add(result.records)
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
@@ -119,25 +131,37 @@ def run_tasks(
     return results
 
 
-def _load_or_damage(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, task: int) -> TaskResult:
-    """Loads a range; returns a damaged log as a result: another attempt would find it again, and Spark's error is long.
+def attempted(
+    offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, task: int, fs: FileSystem = DISK
+) -> TaskResult:
+    """Loads a range; returns as a result what another attempt would find again, as Spark's error is long.
 
-    The load removes the files of such an attempt.
+    That is a damaged log, whose files the load removes, and a folder that is not the table's: a file in it would stay
+    on the executor for ever.
     """
+    if not sees_lease(spec.table, spec.load_id, fs):
+        return TaskResult(range=offset_range, records=0, refusal=f"{socket.gethostname()} does not see {spec.table}")
     try:
-        return load_range(offset_range, spec, read, task=task, fs=DISK)
+        return load_range(offset_range, spec, read, task=task, fs=fs)
     except RecordError as error:
         return TaskResult(range=offset_range, records=0, damage=str(error))
+    except PermissionError as error:
+        return TaskResult(range=offset_range, records=0, refusal=f"{socket.gethostname()} may not write: {error}")
 
 
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
-    """Runs the tasks of a data frame and returns their results; raises LoadFailedError where it fails or is damaged."""
+    """Runs the tasks of a data frame and returns their results.
+
+    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
+    """
     try:
         rows = frame.collect()
     except (PySparkException, Py4JError) as error:
-        raise LoadFailedError(f"loading {topic}: {_cause(error)}") from error
+        raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
     results = [TaskResult.from_json(row.result) for row in rows]
     for result in results:
+        if result.refusal:
+            raise FolderNotSharedError(f"loading {topic}: Spark's executor on {result.refusal}; {ONE_FOLDER}")
         if result.damage:
             raise LoadFailedError(f"{result.damage}; {Accept.LOST_OFFSETS.flag} of a load goes on behind it")
     return results
@@ -175,11 +199,14 @@ def _tasks_done(context: SparkContext, group: str) -> int:
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
-def _cause(error: Exception) -> str:
-    """Returns the task's own error in Spark's report: the last line of the last Python traceback."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    raised = [line for line in lines if "Error: " in line and not line.startswith(("File", "org.", "at "))]
-    return raised[-1] if raised else str(error)
+def cause_of(report: str) -> str:
+    """Returns the task's own error in Spark's report: that of the last Python traceback, else the JVM's last cause."""
+    _, traceback, tail = report.rpartition(TRACEBACK)
+    if traceback:
+        raised = dropwhile(lambda line: line[:1] in {"", " "}, tail.splitlines())
+        return " ".join(takewhile(lambda line: line.strip() and not line.startswith(BEHIND_ERROR), raised))
+    causes = [found["said"].rstrip(" :") for found in JVM_CAUSE.finditer(report)]
+    return causes[-1] if causes else report.partition("\n")[0]
 
 
 @contextmanager
@@ -288,9 +315,7 @@ def _run_job(
             blocks = (ReadBlock(_records(batch)) for batch in chain([first], filled))
             context = TaskContext.get()
             number = 0 if context is None else context.partitionId()
-            answer = load_range(
-                OffsetRange(partition, 0, 0), spec, lambda *_, blocks=blocks: blocks, task=number, fs=DISK
-            )
+            answer = attempted(OffsetRange(partition, 0, 0), spec, lambda *_, blocks=blocks: blocks, number)
             yield pa.RecordBatch.from_arrays([pa.array([answer.to_json()])], names=["result"])
 
     frame = rows.mapInArrow(attempt, RESULT)

@@ -142,7 +142,8 @@ class TaskResult:
     letter (`delta.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
     were read, whether written now or before; `late` counts the rows and dead letters whose event time was late;
     `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the
-    log can't be read, if anything, and then nothing was written.
+    log can't be read, if anything, and `refusal` why the task can't write into the table's folder, if it can't; then
+    nothing was written.
     """
 
     range: OffsetRange
@@ -162,6 +163,7 @@ class TaskResult:
     dead_letter_files: tuple[DataFile, ...] = ()
     traces: tuple[str, ...] = ()
     damage: str = ""
+    refusal: str = ""
 
     @property
     def rows(self) -> int:

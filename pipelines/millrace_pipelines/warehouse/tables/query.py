@@ -1,6 +1,6 @@
-"""Reading tables: as a Spark DataFrame from the list of files, which needs no Delta jar, and by SQL in DuckDB.
+"""Reading tables by SQL in DuckDB.
 
-In SQL each name means one table, and DuckDB knows no upper and lower case of ASCII's letters:
+Each name means one table, and DuckDB knows no upper and lower case of ASCII's letters:
 
     /lake/orders              orders                     its folder's name, where no other table has it in any case
     /lake/eu/sales            "eu/sales"                 its path below the folder that is queried, where another
@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from itertools import chain, count
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-import numpy as np
 import pyarrow as pa
 
 from millrace.arrow_rows import ArrowRows
@@ -37,7 +36,6 @@ from millrace_pipelines.warehouse.tables.find import State, tables_below
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class SqlNames(NamedTuple):
@@ -78,27 +76,6 @@ def _with_checksum(path: str) -> str:
 def _sentence(name: str, locations: Iterable[str], chosen: Mapping[str, str]) -> str:
     choices = " and ".join(f'"{chosen[one]}" for {one}' for one in locations)
     return f"{name} could be several tables, for SQL knows no upper and lower case; write {choices}"
-
-
-def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> DataFrame:
-    """Returns the rows of the table's newest version; raises TableNotFoundError where there is none."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # a query without Spark needs none of it
-
-    table = Table.load(location, fs)
-    schema = from_arrow_schema(table.schema)
-    paths = table.files()
-    if not paths:
-        return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema).option("basePath", table.location)
-    rows = reader.parquet(*paths)
-    deleted = [
-        (os.path.basename(name), int(row)) for name, kept in table.kept_rows().items() for row in np.flatnonzero(~kept)
-    ]
-    if deleted:
-        gone = spark.createDataFrame(deleted, "file_name string, row_index long")
-        rows = rows.select("*", "_metadata.file_name", "_metadata.row_index")
-        rows = rows.join(gone, ["file_name", "row_index"], "left_anti")
-    return rows.select(*schema.fieldNames())
 
 
 def query(location: str, sql: str, fs: FileSystem = DISK) -> QueryResult:
