@@ -12,6 +12,7 @@ import typer
 
 from millrace.config import MAX_INT, MAX_LONG
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.interrupted import telling_commits
 from millrace_ops.cli.options import DryRun, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import print_changes
@@ -117,7 +118,8 @@ def replay(
 
     selection = chosen.selection()
     options = ReplayOptions(table=directory, schema=schema, selection=selection, dry_run=dry_run)
-    report = replay(options)
+    with telling_commits(directory):
+        report = replay(options)
     print_json(asdict(report)) if as_json else _print_report(report)
     raise typer.Exit(1 if report.staying else 0)
 

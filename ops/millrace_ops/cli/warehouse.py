@@ -13,6 +13,7 @@ import typer
 
 from millrace.errors import SetupError
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.interrupted import telling_commits
 from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, TopicName, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.query import Below, query
@@ -342,6 +343,7 @@ def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: 
     with (
         tracing_of(os.environ, SERVICE) as tracing,
         _noted(options, textfile),
+        telling_commits(options.table),
         shown_listener() as listener,
     ):
         report = load_topic(options, listener=listener, tracing=tracing)

@@ -17,6 +17,7 @@ import typer
 
 from millrace.config import MAX_INT
 from millrace.times import epoch_ms, parse_time
+from millrace_ops.cli.interrupted import telling, telling_commits
 from millrace_ops.cli.options import CLOCK, FS, ClusterAccess, DryRun, Json, TableDirectory, TopicName, given
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
@@ -78,7 +79,8 @@ def erase(
     keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
     if not keys:
         raise typer.BadParameter("name at least one key, by --key or --keys-file")
-    report = run(directory, keys, FS, dry_run=dry_run)
+    with telling_commits(directory):
+        report = run(directory, keys, FS, dry_run=dry_run)
     print_json(asdict(report)) if as_json else _print_erasure(report)
 
 
@@ -189,7 +191,7 @@ def _run(options: LoadOptions, selection: Selection, *, dry_run: bool, as_json: 
     if dry_run:
         show_reload(options, selection, as_json=as_json)
         return
-    with shown_listener() as listener:
+    with telling_commits(options.table), shown_listener() as listener:
         report = reload_topic(options, selection, listener=listener)
     print_json(asdict(report)) if as_json else _print_report(report)
 
@@ -249,7 +251,8 @@ def compact(directory: TableDirectory, target_mib: TargetMiB = DEFAULT_TARGET_MI
     """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
     from millrace_pipelines.warehouse.maintenance import compact as run
 
-    report = run(directory, FS, CLOCK, target_bytes=target_mib << 20)
+    with telling_commits(directory):
+        report = run(directory, FS, CLOCK, target_bytes=target_mib << 20)
     print_json(asdict(report)) if as_json else print(_compaction_line(report))
 
 
@@ -276,7 +279,8 @@ def vacuum(
     from millrace_pipelines.warehouse.maintenance import vacuum as run
 
     locations = [directory, *companions(directory, FS)]
-    reports = [run(location, FS, retention_hours=retain_hours, dry_run=dry_run) for location in locations]
+    with telling(lambda: f"{directory}: the rest goes with the next vacuum; no version needs what is gone"):
+        reports = [run(location, FS, retention_hours=retain_hours, dry_run=dry_run) for location in locations]
     if as_json:
         print_json([asdict(report) for report in reports])
         return
@@ -307,7 +311,8 @@ def upkeep(
         min_commits=min_commits,
         retention_hours=retain_hours,
     )
-    reports = run(directory, FS, CLOCK, policy)
+    with telling_commits(directory):
+        reports = run(directory, FS, CLOCK, policy)
     if as_json:
         print_json([asdict(report) for report in reports])
         return

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import as_file, files
 from tempfile import NamedTemporaryFile
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 import javaproperties
@@ -102,17 +105,50 @@ def spark_session(
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
     os.environ[WORKERS_PYTHON] = workers_python(master, settings or {}, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    with as_file(files("millrace_pipelines.spark") / "log4j2.properties") as logging:
-        java_options = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}"}
+    with as_file(files("millrace_pipelines.spark") / "log4j2.properties") as log4j:
+        java_options = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={log4j}"}
         local_settings = LOCAL_SETTINGS if master.startswith("local") else {}
         named = {"spark.app.name": name, "spark.master": master}
         everything = SETTINGS | local_settings | java_options | named | dict(settings or {})
-        _start_jvm(everything)
-        spark = SparkSession.builder.config(map={**everything}).getOrCreate()
-        try:
+        with ExitStack() as stack:
+            with _interrupted_later():
+                _start_jvm(everything)
+                spark = SparkSession.builder.config(map={**everything}).getOrCreate()
+                stack.callback(spark.stop)
             yield spark
-        finally:
-            spark.stop()
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Raises KeyboardInterrupt for a Ctrl-C in this context at its end, and for a second one at once.
+
+    A JVM that loses its starter writes pages to stderr. And Spark sets a handler that calls the JVM, which fails within
+    another call: the former one is put back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.getsignal(signal.SIGINT)
+    noted: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+    logging.getLogger().addFilter(_is_no_interrupt)
+    if noted:
+        raise KeyboardInterrupt
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Drops what py4j logs, with its traceback, where Ctrl-C ends a call of the JVM: who is interrupted tells it."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

@@ -125,7 +125,7 @@ def run_tasks(
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(attempt, RESULT)
-    with _followed(spark, spec.load_id, records, on_progress):
+    with _followed(spark, spec.load_id, records, on_progress), _cancelled_on_interrupt(spark, spec.load_id):
         results = collect_results(frame, spec.topic)
     on_progress(len(tasks), sum(result.records for result in results))
     return results
@@ -175,6 +175,19 @@ def _followed(
     context = spark.sparkContext
     context.setJobGroup(load_id, f"load {load_id}", interruptOnCancel=True)
     return _polled(lambda: on_progress(_tasks_done(context, load_id), records.value))
+
+
+@contextmanager
+def _cancelled_on_interrupt(spark: SparkSession, load_id: str) -> Iterator[None]:
+    """Has Spark end the tasks of a load that Ctrl-C ends, before the load removes their files."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_remote(spark):
+            spark.interruptAll()
+        else:
+            spark.sparkContext.cancelJobGroup(load_id)
+        raise
 
 
 @contextmanager
