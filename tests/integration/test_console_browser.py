@@ -180,6 +180,47 @@ def test_the_values_of_records_are_on_the_screen_of_a_phone(browser, broker, pat
             assert (box["x"] >= 0, box["x"] + box["width"] <= 390, box["width"] > 250) == (True, True, True)
 
 
+def test_pages_refresh_themselves_but_not_under_somebodys_hands(browser, broker):
+    with opened(browser, broker) as page:
+        page.clock.install()
+        page.goto("group?id=reports")
+        committed = page.locator("section", has=page.get_by_role("heading", name="Offsets")).get_by_role("row").nth(1)
+        before = committed.inner_text()
+
+        def commit(offset):
+            with Cluster(broker.bootstrap) as cluster:
+                Groups(cluster).commit("reports", {("weather", 0): GroupOffset(offset, "")})
+
+        topic = page.get_by_label("Topic", exact=True)
+        topic.fill("wea")
+        commit(11)
+        page.clock.run_for(30_000)
+        assert (committed.inner_text(), topic.input_value()) == (before, "wea")
+        topic.fill("weather")
+        page.locator("div[aria-labelledby=offsets]").focus()
+        page.clock.run_for(10_000)
+        expect(committed).to_contain_text("11")
+        expect(page.locator("div[aria-labelledby=offsets]")).to_be_focused()
+        page.get_by_role("button", name="Refreshes itself every 10 s").click()
+        commit(12)
+        page.clock.run_for(30_000)
+        expect(page.get_by_role("button", name="Refresh it by itself")).to_be_visible()
+        expect(committed).to_contain_text("11")
+        page.goto("topics")
+        expect(page.get_by_role("button", name="Refresh it by itself")).to_be_visible()
+        commit(10)
+
+
+def test_without_javascript_a_link_reloads_the_page(browser, broker):
+    with opened(browser, broker, java_script_enabled=False) as page:
+        page.goto("topics?filter=weather")
+        page.get_by_role("link", name="Reload this page every 10 seconds").click()
+        expect(page.get_by_label("Name contains")).to_have_value("weather")
+        assert page.request.get(page.url).headers["refresh"] == "10"
+        page.get_by_role("link", name="Stop to reload this page").click()
+        assert "refresh" not in page.request.get(page.url).headers
+
+
 def test_a_record_with_a_script_in_it_runs_nothing(browser, broker):
     with opened(browser, broker) as page:
         for path in ("messages?topic=weather&partition=1", "record?topic=weather&partition=1&offset=0"):

@@ -198,7 +198,7 @@ class AdminEndpoint:
     async def _describe_strays(self, request: web.Request) -> web.Response:
         return _response(STARTING if self._strays is None else await self._strays.describe(request.query))
 
-    async def _show_console(self, request: web.Request) -> web.Response:
+    async def _show_console(self, request: web.Request) -> web.StreamResponse:
         if self._console is None:
             raise web.HTTPNotFound
         return await self._console.answer(request)

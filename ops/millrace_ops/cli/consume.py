@@ -20,11 +20,10 @@ import typer
 from millrace.config import MAX_INT
 from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, MalformedValueError
 from millrace.extras import require
-from millrace.json_values import JsonValue
 from millrace_ops.cli.consume_read import Chunk, Start, TopicReader, parse_start
 from millrace_ops.cli.options import ClusterAccess, Json, complete_group, complete_topic
 from millrace_ops.cli.output import iso_time
-from millrace_ops.record_values.shown import json_bytes
+from millrace_ops.record_values.json_line import DecodeValue, json_line
 
 if TYPE_CHECKING:
     from millrace.client import Cluster
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 NULL = b"null"
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 TOKEN = re.compile(r"%(?P<field>.?)|\\(?:x(?P<hex>[0-9a-fA-F]{2})|(?P<escape>.?))|(?P<text>[^%\\]+)", re.DOTALL)
-
-DecodeValue = Callable[[bytes], JsonValue]
 
 
 class Shown(NamedTuple):
@@ -102,7 +99,7 @@ def parse_template(text: str) -> RecordTemplate:
 def format_record(topic: str, partition: int, record: Record, shape: Format) -> bytes:
     """Returns a record as the bytes for stdout, with a line end unless a template says where lines end."""
     if shape.as_json:
-        return _json_line(topic, partition, record, shape.decode)
+        return json_line(topic, partition, record, shape.decode)
     value = _shown(record.value)
     if record.value is not None and shape.decode is not None:
         value = json.dumps(shape.decode(record.value), ensure_ascii=False).encode()
@@ -117,20 +114,6 @@ def format_record(topic: str, partition: int, record: Record, shape: Format) -> 
     if shape.print_key:
         parts.append(_shown(record.key))
     return b"\t".join((*parts, value)) + b"\n"
-
-
-def _json_line(topic: str, partition: int, record: Record, decode: DecodeValue | None) -> bytes:
-    value = json_bytes(record.value) if decode is None or record.value is None else decode(record.value)
-    fields = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": json_bytes(record.key),
-        "value": value,
-        "headers": [[name, json_bytes(value)] for name, value in record.headers],
-    }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def _headers(record: Record) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -35,9 +36,9 @@ class Templates:
             common, plotted=plotted, plot_width=WIDTH, plot_height=HEIGHT, plot_zero=HEIGHT - MARGIN, plot_s=SPAN_S
         )
 
-    def render(self, page: Page, form_token: str) -> str:
-        """Returns the HTML of a page, whose forms contain `form_token`."""
-        return self._environment.get_template(page.template).render(page.values, form_token=form_token)
+    def render(self, page: Page, around: Mapping[str, object]) -> str:
+        """Returns the HTML of a page; `around` are the values of what stands around each page, and in its forms."""
+        return self._environment.get_template(page.template).render({**page.values, **around})
 
 
 def number(value: int | None) -> str:
@@ -81,6 +82,6 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 
-def link(fields: dict[str, Any], **changed: Any) -> str:
+def link(fields: Mapping[str, Any], **changed: Any) -> str:
     """Returns the query string, such as `?page=2`, of the fields with some changed; empty ones are left out."""
     return "?" + urlencode({name: value for name, value in {**fields, **changed}.items() if value not in ("", None)})

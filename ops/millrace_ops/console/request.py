@@ -8,7 +8,7 @@ and shortened by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -53,7 +53,14 @@ class Redirect(NamedTuple):
     to: str
 
 
-Answer = Page | Redirect
+class Download(NamedTuple):
+    """A response that is a file with a name, sent as its parts are made, so that nobody has all of it in memory."""
+
+    name: str
+    parts: Iterator[bytes]
+
+
+Answer = Page | Redirect | Download
 
 
 def time_ms(text: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
@@ -30,13 +30,14 @@ from millrace_broker.admin.console.own_troubles import HEADER, from_header
 from millrace_broker.admin.guard import FORM_TOKEN_HEADER, ROOT
 from millrace_ops.console.console import Console
 from millrace_ops.console.pages.cluster import show_acls, show_brokers, show_transactions
+from millrace_ops.console.pages.download import download_messages
 from millrace_ops.console.pages.groups import preview_reset, reset, show_group, show_groups
 from millrace_ops.console.pages.jobs import show_jobs
 from millrace_ops.console.pages.messages import show_messages, show_record, show_tail
 from millrace_ops.console.pages.tables import show_audit, show_dead_letters, show_table, show_tables
 from millrace_ops.console.pages.topics import show_topic, show_topics
-from millrace_ops.console.rendering import Templates
-from millrace_ops.console.request import Answer, Asked, Page, Redirect
+from millrace_ops.console.rendering import Templates, link
+from millrace_ops.console.request import Answer, Asked, Download, Page, Redirect
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ PAGES: Mapping[str, MakePage] = {
     "topic": show_topic,
     "messages": show_messages,
     "record": show_record,
+    "download": download_messages,
     "tail": show_tail,
     "groups": show_groups,
     "group": show_group,
@@ -66,6 +68,8 @@ PAGES: Mapping[str, MakePage] = {
     "jobs": show_jobs,
 }
 FORMS: Mapping[str, MakePage] = {"reset": reset}
+LIVE = frozenset({"", "topics", "topic", "groups", "group", "transactions", "tables", "table", "jobs"})
+RELOAD_S = 10
 ABSENT = (UnknownTopicError, OffsetOutOfRangeError)
 ABSENT_CODES = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
@@ -107,33 +111,68 @@ class ConsoleServer:
             raise web.HTTPNotFound
         return web.Response(body=content, content_type=STATIC_TYPES[name.rpartition(".")[2]], charset="utf-8")
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["page"]
         form = {key: value for key, value in (await request.post()).items() if isinstance(value, str)}
         own_troubles = from_header(request.headers.get(HEADER))
         asked = Asked(name, dict(request.query), form, request.headers.get(FORM_TOKEN_HEADER, ""), own_troubles)
         make = (FORMS if request.method == "POST" else PAGES).get(name)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, self._made, make, asked)
+        made = await loop.run_in_executor(self._workers, self._made, make, asked)
+        return await self._sent(request, made) if isinstance(made, Download) else made
 
-    def _made(self, make: MakePage | None, asked: Asked) -> web.Response:
+    async def _sent(self, request: web.Request, download: Download) -> web.StreamResponse:
+        """Sends a file part by part; each is made on a worker thread once the one before it was taken."""
+        disposition = f'attachment; filename="{download.name}"'
+        response = web.StreamResponse(headers={"Content-Disposition": disposition})
+        response.content_type = "application/x-ndjson"
+        loop = asyncio.get_running_loop()
+        try:
+            await response.prepare(request)
+            while request.method != "HEAD" and (
+                part := await loop.run_in_executor(self._workers, next, download.parts, None)
+            ):
+                await response.write(part)
+            await response.write_eof()
+        except ConnectionError:
+            logger.info("the browser went away before the end of %s", download.name)
+        finally:  # gives the client of the cluster back
+            await loop.run_in_executor(self._workers, _closed, download.parts)
+        return response
+
+    def _made(self, make: MakePage | None, asked: Asked) -> web.Response | Download:
         try:
             if make is None:
                 absent = {"title": "Not found", "sentence": f"there is no page {asked.path}"}
                 return self._response(Page("error.html", absent, 404), asked)
-            return self._response(make(self._console, asked), asked)
+            answer = make(self._console, asked)
+            return answer if isinstance(answer, Download) else self._response(answer, asked)
         except MillraceError as error:
             return self._response(_error_page(error), asked)
         except Exception as error:  # the fault of one page; the server goes on
             logger.exception("the page %s failed", asked.path)
             return self._response(Page("error.html", {"title": "The page failed", "sentence": repr(error)}, 500), asked)
 
-    def _response(self, answer: Answer, asked: Asked) -> web.Response:
+    def _response(self, answer: Page | Redirect, asked: Asked) -> web.Response:
         if isinstance(answer, Redirect):
             return web.Response(status=303, headers={"Location": f"{ROOT}/{answer.to}"})
-        headers = {} if answer.refresh_s is None else {"Refresh": str(answer.refresh_s)}
-        text = self._templates.render(answer, asked.form_token)
+        is_live = asked.path in LIVE and answer.status == 200
+        is_reloaded = is_live and bool(asked.query.get("reload"))
+        refresh_s = RELOAD_S if is_reloaded else answer.refresh_s
+        headers = {} if refresh_s is None else {"Refresh": str(refresh_s)}
+        reloading = {
+            "is_live": is_live,
+            "reload_s": RELOAD_S,
+            "is_reloaded": is_reloaded,
+            "reload_link": link(asked.query, reload="" if is_reloaded else 1),
+        }
+        text = self._templates.render(answer, {**reloading, "form_token": asked.form_token})
         return web.Response(text=text, status=answer.status, content_type="text/html", headers=headers)
+
+
+def _closed(parts: Iterator[bytes]) -> None:
+    if isinstance(parts, Generator):
+        parts.close()
 
 
 def _error_page(error: MillraceError) -> Page:

@@ -119,6 +119,19 @@ def shown(value: bytes | None, length: int, decoder: Decoder | None = None, *, i
     return found._replace(is_cut=found.is_cut or len(value) > HEX_BYTES)
 
 
+def decoded(value: bytes | None, decoder: Decoder | None = None) -> JsonValue:
+    """Returns what a value decodes to, by its schema or as JSON; None where it is neither, or too large."""
+    if not value or len(value) > DECODED_BYTES:
+        return None
+    try:
+        if decoder is not None and value[0] == FRAMED and len(value) > FRAME_BYTES:
+            return decoder.decode(value)
+        found: JsonValue = json.loads(value) if value[:1] in (b"{", b"[") else None
+    except (MillraceError, ValueError, RecursionError):
+        return None
+    return found
+
+
 def plain_text(value: bytes | None) -> str:
     """Returns bytes as a text to search in; bytes that are not UTF-8 are replaced."""
     return "" if value is None else value[:DECODED_BYTES].decode(errors="replace")

@@ -67,3 +67,8 @@ def console_of(broker: LocalBroker) -> psutil.Process:
         one for one in psutil.Process(broker.pid).children(recursive=True) if "millrace_ops.console" in one.cmdline()
     ]
     return child
+
+
+def shown(browser: Browser, query: str, topic: str = "weather") -> list[tuple[str, str, str]]:
+    """Returns (partition@offset, key, value) of the records on a page of messages."""
+    return [(row[0], row[2], row[3]) for row in cells(browser.page(f"messages?topic={topic}&{query}"))[1:]]

@@ -110,7 +110,8 @@ MAX_AT_ONCE = 4
 MAX_WAITING = 32
 MAX_FORM_BYTES = 1 << 20
 ANSWER_TIMEOUT_S = 120.0
-PASSED_ON = ("Content-Type", "Location", "Refresh")
+PASSED_ON = ("Content-Type", "Location", "Refresh", "Content-Disposition")
+PASSED_AT_ONCE_BYTES = 64 << 10
 SECURING: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -141,9 +142,11 @@ class ConsoleGateway:
         self._waiting = 0
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         """Returns the response to a request below /console, with headers that protect its page from other sites."""
         answer = await self._answered(request)
+        if answer.prepared:  # a file, which is sent already
+            return answer
         answer.headers.update(SECURING)
         is_static = _is_static(request) and answer.status == 200
         answer.headers["Cache-Control"] = "private, max-age=3600" if is_static else "no-store"
@@ -156,7 +159,7 @@ class ConsoleGateway:
             await session.close()
         await self._process.stop()
 
-    async def _answered(self, request: web.Request) -> web.Response:
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
         refused = self._refused(request)
         if refused is not None:
             return refused
@@ -179,7 +182,7 @@ class ConsoleGateway:
             return _said(413, "the form is too large, or does not say how large it is")
         return None
 
-    async def _login(self, request: web.Request) -> web.Response:
+    async def _login(self, request: web.Request) -> web.StreamResponse:
         if not self._access.asks_for_login:
             return _redirect(BROKERS)
         if request.method != "POST":
@@ -193,7 +196,7 @@ class ConsoleGateway:
         answer.set_cookie(_cookie(request), session, path=ROOT, httponly=True, samesite="Strict", secure=request.secure)
         return answer
 
-    async def _posted(self, request: web.Request, session: str) -> web.Response:
+    async def _posted(self, request: web.Request, session: str) -> web.StreamResponse:
         form = await request.post()
         if not self._access.may_post(session, form, request.headers.get("Origin"), request.host):
             return _said(403, "the form is not of this console's making, or too old: load its page again")
@@ -205,7 +208,7 @@ class ConsoleGateway:
             return _said(403, "the console is read-only: admin.console=full lets it change something")
         return await self._asked(request, session)
 
-    async def _asked(self, request: web.Request, session: str) -> web.Response:
+    async def _asked(self, request: web.Request, session: str) -> web.StreamResponse:
         """Returns the response of the console's process, or 503 if there is none; `session` is "" before a login."""
         if self._waiting >= MAX_WAITING:
             return _said(503, "too many pages are asked for at one time; try again in a moment")
@@ -221,7 +224,7 @@ class ConsoleGateway:
         finally:
             self._waiting -= 1
 
-    async def _passed_on(self, request: web.Request, session: str) -> web.Response:
+    async def _passed_on(self, request: web.Request, session: str) -> web.StreamResponse:
         client = self._client(await self._process.socket())
         headers = {FORM_TOKEN_HEADER: self._access.form_token(session) if session else ""}
         if "Content-Type" in request.headers:
@@ -232,6 +235,8 @@ class ConsoleGateway:
         body = await request.read()
         async with client.request(request.method, url, data=body, headers=headers, allow_redirects=False) as answer:
             passed_on = {name: answer.headers[name] for name in PASSED_ON if name in answer.headers}
+            if "Content-Disposition" in passed_on:
+                return await _sent_on(request, answer, passed_on)
             return web.Response(body=await answer.read(), status=answer.status, headers=passed_on)
 
     def _client(self, socket: str) -> aiohttp.ClientSession:
@@ -241,6 +246,28 @@ class ConsoleGateway:
                 connector=aiohttp.UnixConnector(socket), timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
             )
         return self._sessions[socket]
+
+
+async def _sent_on(
+    request: web.Request, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Sends a file on as it comes, so that the broker never has all of it; where it breaks off, so does the response.
+
+    A response that has begun can't become another one, so the connection is closed in the middle of it.
+    """
+    response = web.StreamResponse(status=answer.status, headers={**headers, **SECURING, "Cache-Control": "no-store"})
+    try:
+        await response.prepare(request)
+        async for part in answer.content.iter_chunked(PASSED_AT_ONCE_BYTES):
+            await response.write(part)
+        await response.write_eof()
+    except ConnectionResetError:
+        logger.info("the browser went away before the end of a file")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        logger.warning("a file of the console broke off: %s", error or type(error).__name__)
+        if request.transport is not None:
+            request.transport.abort()
+    return response
 
 
 def _path(request: web.Request) -> str:

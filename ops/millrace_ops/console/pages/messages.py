@@ -2,6 +2,7 @@
 
     newest                  the last records: each partition is read from so many offsets before its end
     oldest, offset, time    from there on
+    positions               from the offset of each partition that was pasted (`positions`)
 
 Records of several partitions are put in the order of their times. A read ends with the last record that is shown, or
 after SCANNED_RECORDS, SCANNED_BYTES or SCANNED_S, which partitions share. The result has the next offset of each one.
@@ -25,22 +26,27 @@ from millrace.errors import InvalidRequestError, MillraceError, OffsetOutOfRange
 from millrace.records.intervals import Interval
 from millrace.records.record import Record
 from millrace_ops.console.console import Console
+from millrace_ops.console.pages.field_search import all_hold, parse_conditions
+from millrace_ops.console.pages.positions import parse_positions
 from millrace_ops.console.request import Asked, Page, time_ms
-from millrace_ops.record_values.shown import Decoder, Shown, plain_text, shown
+from millrace_ops.record_values.shown import Decoder, Shown, decoded, plain_text, shown
 
 FETCH_BYTES = 1 << 20
 SCANNED_RECORDS = 50_000
 SCANNED_BYTES = 32 << 20
 SCANNED_S = 3.0
 MAX_PARTITIONS = 64  # that are read together
-NEWEST, OLDEST, OFFSET, TIME = "newest", "oldest", "offset", "time"
-POSITIONS = (NEWEST, OLDEST, OFFSET, TIME)
+NEWEST, OLDEST, OFFSET, TIME, PASTED = "newest", "oldest", "offset", "time", "positions"
+POSITIONS = (NEWEST, OLDEST, OFFSET, TIME, PASTED)
 
 Matches = Callable[[Record], bool]
 
 
 class RecordQuery(NamedTuple):
-    """The records that a page asks for; `value` is the offset or the time in ms at which `position` begins."""
+    """The records that a page asks for; `value` is the offset or the time in ms at which `position` begins.
+
+    `pasted` has the offset of each partition where positions were pasted.
+    """
 
     topic: str
     partitions: Sequence[int]
@@ -48,6 +54,7 @@ class RecordQuery(NamedTuple):
     value: int = 0
     limit: int = 50
     committed: bool = False
+    pasted: Mapping[int, int] = {}
 
     @property
     def isolation(self) -> IsolationLevel:
@@ -88,10 +95,10 @@ class Budget:
     clock: Clock
 
     @classmethod
-    def new(cls, clock: Clock, partitions: int) -> Budget:
+    def new(cls, clock: Clock, partitions: int, seconds: float = SCANNED_S) -> Budget:
         """Returns one partition's budget, where `partitions` of them share what a search may use."""
         share = max(1, partitions)
-        return cls(SCANNED_RECORDS // share, SCANNED_BYTES // share, clock.monotonic_s() + SCANNED_S / share, clock)
+        return cls(SCANNED_RECORDS // share, SCANNED_BYTES // share, clock.monotonic_s() + seconds / share, clock)
 
     @property
     def is_spent(self) -> bool:
@@ -104,16 +111,27 @@ class Budget:
         return self.bytes > 0 and not self.is_spent
 
 
-def read_records(cluster: Cluster, wanted: RecordQuery, matches: Matches | None, clock: Clock) -> Read:
-    """Returns the records that a query finds; raises the error of a partition that can't be read."""
+class Spans(NamedTuple):
+    """The bounds of each partition's log, and the offsets that a query reads of it."""
+
+    logs: Mapping[int, LogOffsets]
+    spans: Mapping[int, Interval]
+
+
+def read_spans(cluster: Cluster, wanted: RecordQuery, *, looks_back: bool) -> Spans:
+    """Returns which offsets a query reads; with `looks_back` the newest records begin further back."""
     logs = read_logs(cluster, wanted)
     consumer = SimpleConsumer(cluster)
-    looks_back = matches is not None
     starts = {one: _start(consumer, wanted, one, log, looks_back=looks_back) for one, log in logs.items()}
-    spans = {one: Interval(starts[one], log.end_offset) for one, log in logs.items()}
+    return Spans(logs, {one: Interval(starts[one], log.end_offset) for one, log in logs.items()})
+
+
+def read_records(cluster: Cluster, wanted: RecordQuery, matches: Matches | None, clock: Clock) -> Read:
+    """Returns the records that a query finds; raises the error of a partition that can't be read."""
+    logs, spans = read_spans(cluster, wanted, looks_back=matches is not None)
     found = scan_all(cluster, wanted, spans, matches, clock)
     records = found.records[-wanted.limit :] if wanted.position == NEWEST else found.records[: wanted.limit]
-    return Read(found._replace(records=records), logs, starts)
+    return Read(found._replace(records=records), logs, {one: span.from_offset for one, span in spans.items()})
 
 
 def scan_all(
@@ -177,12 +195,13 @@ def read_logs(cluster: Cluster, wanted: RecordQuery) -> dict[int, LogOffsets]:
 
 
 def _start(consumer: SimpleConsumer, wanted: RecordQuery, partition: int, log: LogOffsets, *, looks_back: bool) -> int:
-    """Returns the offset from which a partition is read; with `looks_back` the newest records begin further back."""
     start = log.start_offset
     if wanted.position == NEWEST:
         start = log.end_offset - (SCANNED_RECORDS // len(wanted.partitions) if looks_back else wanted.limit)
     elif wanted.position == OFFSET:
         start = wanted.value
+    elif wanted.position == PASTED:
+        start = wanted.pasted[partition]
     elif wanted.position == TIME:
         at_time = consumer.offset_for_time(wanted.topic, partition, wanted.value)
         start = log.end_offset if at_time is None else at_time
@@ -211,8 +230,8 @@ def show_messages(console: Console, asked: Asked) -> Page:
     topic = asked.need("topic")
     with console.clusters.lent() as cluster:
         partitions = list(cluster.metadata([topic]).topic(topic).partitions)
-        wanted = _wanted(asked, topic, partitions)
-        read = read_records(cluster, wanted, _matches(asked, console.decoder), console.clock)
+        wanted = wanted_records(asked, topic, partitions)
+        read = read_records(cluster, wanted, search_of(asked, console.decoder), console.clock)
     found = read.found.records  # the oldest first
     values = {
         "topic": topic,
@@ -223,6 +242,8 @@ def show_messages(console: Console, asked: Asked) -> Page:
         "query": asked.query,
         "limits": LIMITS,
         "links": _links(asked, wanted, read),
+        "has_conditions": parse_conditions(asked.query.get("search", "")) is not None,
+        "bounds": {"records": SCANNED_RECORDS, "bytes": SCANNED_BYTES},
         "left_out": len(partitions) - len(wanted.partitions),
         "position_token": _positions_text({one: log.end_offset for one, log in read.logs.items()}),
     }
@@ -251,16 +272,26 @@ def show_tail(console: Console, asked: Asked) -> Page:
     with console.clusters.lent() as cluster:
         logs = read_logs(cluster, wanted)
         spans = {one: Interval(max(logs[one].start_offset, at), logs[one].end_offset) for one, at in positions.items()}
-        found = scan_all(cluster, wanted, spans, _matches(asked, console.decoder), console.clock)
+        found = scan_all(cluster, wanted, spans, search_of(asked, console.decoder), console.clock)
     rows = [_row(one, console.decoder, VALUE_LENGTH) for one in found.records]
     return Page("tail.html", {"topic": topic, "rows": rows, "position_token": _positions_text(found.next_offsets)})
 
 
-def _wanted(asked: Asked, topic: str, partitions: list[int]) -> RecordQuery:
+def wanted_records(asked: Asked, topic: str, partitions: list[int]) -> RecordQuery:
+    """Returns the records that a request asks for; raises InvalidRequestError where its fields make no sense.
+
+    Pasted positions say from where on, whatever else is chosen.
+    """
     query = asked.query
     position = query.get("position", NEWEST)
     if position not in POSITIONS:
         raise InvalidRequestError(f"position={position}: expected one of {', '.join(POSITIONS)}")
+    limit = whole_number(query.get("limit", ""), MAX_INT)
+    limit, committed = limit if limit in LIMITS else LIMITS[0], bool(query.get("committed"))
+    if (pasted := parse_positions(query.get("value", ""), topic)) is not None:
+        return RecordQuery(topic, list(pasted), PASTED, 0, limit, committed, pasted)
+    if position == PASTED:
+        raise InvalidRequestError(f"{query.get('value', '')!r}: expected positions such as {topic}-0@1234")
     value = 0
     if position == OFFSET:
         value = _number(asked, "value", MAX_LONG)
@@ -269,10 +300,7 @@ def _wanted(asked: Asked, topic: str, partitions: list[int]) -> RecordQuery:
     chosen = partitions[:MAX_PARTITIONS]
     if query.get("partition"):
         chosen = [_number(asked, "partition", MAX_INT)]
-    limit = whole_number(query.get("limit", ""), MAX_INT)
-    return RecordQuery(
-        topic, chosen, position, value, limit if limit in LIMITS else LIMITS[0], bool(query.get("committed"))
-    )
+    return RecordQuery(topic, chosen, position, value, limit, committed)
 
 
 def _number(asked: Asked, name: str, largest: int) -> int:
@@ -282,13 +310,19 @@ def _number(asked: Asked, name: str, largest: int) -> int:
     return number
 
 
-def _matches(asked: Asked, decoder: Decoder | None) -> Matches | None:
-    """Returns a test for the search text in key, headers and value, also as decoded; None without a text."""
-    wanted = asked.query.get("search", "").lower()
+def search_of(asked: Asked, decoder: Decoder | None) -> Matches | None:
+    """Returns a test for the search text in key, headers and value, also as decoded; None without a text.
+
+    A text that consists of conditions on fields is also found where these hold.
+    """
+    wanted = asked.query.get("search", "").strip().lower()
     if not wanted:
         return None
+    conditions = parse_conditions(asked.query["search"])
 
     def matches(record: Record) -> bool:
+        if conditions is not None and all_hold(conditions, decoded(record.value, decoder)):
+            return True
         plain = (record.key, record.value, *(value for _, value in record.headers))
         if any(wanted in plain_text(one).lower() for one in plain):
             return True
@@ -322,13 +356,13 @@ def _links(asked: Asked, wanted: RecordQuery, read: Read) -> Mapping[str, str]:
     after = read.found.next_offsets[partition]
     step = SCANNED_RECORDS if asked.query.get("search") else wanted.limit
     return {
-        "older": _at(asked, max(log.start_offset, start - step)) if start > log.start_offset else "",
-        "newer": _at(asked, after) if after < log.end_offset else "",
+        "older": _at(asked, partition, max(log.start_offset, start - step)) if start > log.start_offset else "",
+        "newer": _at(asked, partition, after) if after < log.end_offset else "",
     }
 
 
-def _at(asked: Asked, offset: int) -> str:
-    return "?" + urlencode({**asked.query, "position": OFFSET, "value": str(offset)})
+def _at(asked: Asked, partition: int, offset: int) -> str:
+    return "?" + urlencode({**asked.query, "partition": str(partition), "position": OFFSET, "value": str(offset)})
 
 
 def _positions_text(positions: Mapping[int, int]) -> str:

@@ -1,4 +1,4 @@
-// The live tail of the message browser; all else on the pages works without JavaScript.
+// The live tail of the message browser, and pages that refresh themselves; all else works without JavaScript.
 "use strict";
 
 (() => {
@@ -47,4 +47,59 @@
       status.textContent = "Stopped";
     }
   });
+})();
+
+// The page's main part is asked for again and put in place of the old one, with the focus, the opened details and the
+// scrolled tables as they were; not while somebody fills in a form, selects text, or has the page in the background.
+(() => {
+  const bar = document.getElementById("reload-bar");
+  if (!bar) return;
+  const KEPT = "millrace-reload", OFF = "off";
+  const button = document.getElementById("reload");
+  const status = document.getElementById("reload-status");
+  const main = document.getElementById("main");
+  const every = (of, selector) => [...of.querySelectorAll(selector)];
+  const FOCUSABLE = "a, button, summary, [tabindex]";
+  let on = sessionStorage.getItem(KEPT) !== OFF;
+  bar.hidden = false;
+
+  const show = () => {
+    button.setAttribute("aria-pressed", String(on));
+    button.textContent = on ? `Refreshes itself every ${bar.dataset.reloadS} s` : "Refresh it by itself";
+    status.textContent = "";
+  };
+  const isBusy = () =>
+    document.hidden || String(getSelection()) !== "" || document.activeElement.closest("form, select") !== null ||
+    every(main, "input:not([type=hidden]), textarea").some((one) =>
+      one.type === "checkbox" ? one.checked !== one.defaultChecked : one.value !== one.defaultValue);
+
+  const replace = (fresh) => {
+    const focused = every(main, FOCUSABLE).indexOf(document.activeElement);
+    const open = every(main, "details").map((one) => one.open);
+    const scrolled = every(main, ".scroll").map((one) => one.scrollLeft);
+    main.replaceChildren(...fresh.childNodes);
+    every(main, "details").forEach((one, index) => { one.open = open[index] ?? one.open; });
+    every(main, ".scroll").forEach((one, index) => { one.scrollLeft = scrolled[index] ?? 0; });
+    every(main, FOCUSABLE)[focused]?.focus({ preventScroll: true });
+  };
+
+  const ask = async () => {
+    if (!on || isBusy()) return;
+    try {
+      const answer = await fetch(location.href, { redirect: "error" });
+      if (!answer.ok) throw new Error(`the console answers ${answer.status}`);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (on && !isBusy()) replace(page.getElementById("main"));
+      status.textContent = "";
+    } catch (error) {
+      status.textContent = `Not refreshed: ${error.message}`;
+    }
+  };
+  button.addEventListener("click", () => {
+    on = !on;
+    sessionStorage.setItem(KEPT, on ? "on" : OFF);
+    show();
+  });
+  show();
+  setInterval(ask, 1000 * bar.dataset.reloadS);
 })();

@@ -10,11 +10,14 @@ from millrace_ops.console.rendering import Templates, duration, link, number, ra
 from millrace_ops.console.request import Page
 
 COMMON = {"version": "1", "has_login": True, "may_change": True, "has_tables": True}
+AROUND = {"is_live": False, "form_token": ""}
 HOSTILE = "\"><script>alert('x')</script>"
 
 
 def test_what_is_shown_is_escaped():
-    html = Templates(COMMON).render(Page("error.html", {"title": HOSTILE, "sentence": HOSTILE}), HOSTILE)
+    html = Templates(COMMON).render(
+        Page("error.html", {"title": HOSTILE, "sentence": HOSTILE}), {**AROUND, "form_token": HOSTILE}
+    )
     assert "<script>alert" not in html
     assert html.count("&lt;script&gt;") == 4, "the titles of page and window, the sentence, the form's token"
 
@@ -32,10 +35,10 @@ def test_the_brokers_page_says_what_ails_the_broker_that_serves_it(troubles, sai
     totals = dict.fromkeys(("topics", "partitions", "under_replicated", "offline"), 0) | {"rates": ()}
     overview = Overview(0, ClusterMetadata("c", 1, {}, {}), {})
     values = {"rows": (), "absent": (), "overview": overview, "totals": totals}
-    html = Templates(COMMON).render(Page("brokers.html", {**values, "own_troubles": troubles}), "")
+    html = Templates(COMMON).render(Page("brokers.html", {**values, "own_troubles": troubles}), AROUND)
     assert said in html
     assert "<script>alert" not in html
-    html = Templates(COMMON).render(Page("brokers.html", {**values, "own_troubles": None}), "")
+    html = Templates(COMMON).render(Page("brokers.html", {**values, "own_troubles": None}), AROUND)
     assert "This broker" not in html, "which has not told"
 
 
