@@ -39,7 +39,8 @@ class SegmentFacts:
     """The facts about a segment by which a retention policy decides. `next_offset` is the offset after its last one.
 
     `max_timestamp` is the largest timestamp of its records. Where no record has one, as with clients of Kafka 0.8 and
-    0.9, it is the time at which the file was last written, which compaction and a move to another folder keep.
+    0.9, it is the time at which the file was last written, which compaction and a move to another folder keep. It is
+    not less than that where a part is damaged, as the damage may be in a record that is younger than all others.
     """
 
     base_offset: int

@@ -41,11 +41,15 @@ class SegmentSequence(tuple[LogSegment, ...]):  # noqa: SLOT001 -- a tuple can h
 
 
 def facts_of(segment: LogSegment) -> SegmentFacts:
-    """Returns a segment's offsets, size and time, for retention and compaction. Raises StorageError."""
+    """Returns a segment's offsets, size and time, for retention and compaction. Raises StorageError.
+
+    Damage hides the times of its records, which were written no later than the file was.
+    """
     with storage_errors(segment.path):
+        newest = segment.largest_timestamp
         return SegmentFacts(
             base_offset=segment.base_offset,
             next_offset=segment.next_offset,
             size_bytes=segment.size_bytes,
-            max_timestamp=segment.largest_timestamp,
+            max_timestamp=max(newest, segment.modified_ms) if segment.damage else newest,
         )

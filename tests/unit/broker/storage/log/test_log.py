@@ -1,3 +1,4 @@
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -220,6 +221,29 @@ def test_retention_takes_old_segments_and_their_files(open_log: OpenLog, clock: 
     assert log.remove_deleted() == 3
     assert sorted(path.name for path in tmp_path.glob("*.log")) == [f"{base:020d}.log" for base in (2, 4)]
     assert log.apply_retention().deleted_segments == 0
+
+
+@pytest.mark.parametrize("kept", ["all but a bit", "half a batch", "nothing"])
+def test_the_time_of_what_is_damaged_is_not_known_and_keeps_it(
+    open_log: OpenLog, clock: ManualClock, tmp_path, kept: str
+) -> None:
+    log = open_log(segment_bytes=2 * SIZE, retention_ms=1000)
+    written = clock.now_ms()
+    for age in (5000, 900, 800, 700):
+        log.append(batch(written - age), leader_epoch=0)
+    log.close()
+    segment = tmp_path / f"{0:020d}.log"
+    content = segment.read_bytes()
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    segment.write_bytes({"all but a bit": flipped, "half a batch": content[: SIZE * 3 // 2], "nothing": b""}[kept])
+    os.utime(segment, ns=(written * 1_000_000, written * 1_000_000))
+    log = open_log(clean=True, segment_bytes=2 * SIZE, retention_ms=1000)
+    log.high_watermark = 4
+    log.verify()
+    clock.advance(150)
+    assert log.apply_retention().deleted_segments == 0
+    clock.advance(851)
+    assert log.apply_retention().deleted_segments == 2
 
 
 def test_retention_of_everything_leaves_an_empty_log_that_goes_on(open_log: OpenLog, clock: ManualClock) -> None:
