@@ -53,6 +53,7 @@ from millrace_pipelines.defs.project_files import ProjectFiles, project_definiti
 from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
 from millrace_pipelines.last_good import FIRST, digest_of, good_copy, keep, note_fault, original
 from millrace_pipelines.project import find_project
+from millrace_pipelines.state_of_runs import state_of_run
 
 CLIENT_TIMEOUT_S = 1.5
 VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"  # set by Dagster, where a command only checks definitions
@@ -113,7 +114,8 @@ class MillraceComponent(dg.StateBackedComponent):
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
-        cluster = self.cluster(read_state(state_path), original(context.path))
+        with state_of_run(self.defs_state_config.key, state_path) as path:
+            cluster = self.cluster(read_state(path), original(context.path))
         resources = {cluster.name: self.resource(), groups_resource(cluster.name): self.groups()}
         state = self.state_path(context.project_root)
         return cluster_definitions(cluster, resources, state, self.declaration.webhook)

@@ -25,6 +25,8 @@ FIELDS = {"AssetCheckEvaluationTargetMaterializationData": {"storage_id", "run_i
 MEMBERS = {
     # A class whose instances Millrace gets, or from which it derives: what they have.
     "ConfigurableClass": {"inst_data", "config_type", "from_config_value"},
+    "DefinitionsLoadContext": {"get", "load_type", "reconstruction_metadata", "add_to_pending_reconstruction_metadata"},
+    "DefinitionsLoadType": {"RECONSTRUCTION"},
     "DagsterSqliteStorage": {"from_local"},
     "LaunchRunContext": {"dagster_run"},
     "ReconstructableRepository": {"get_definition", "get_reconstructable_job"},
