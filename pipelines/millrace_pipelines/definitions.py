@@ -108,9 +108,11 @@ class MillraceComponent(dg.StateBackedComponent):
             raise PlatformError(f"the cluster {self.declaration.cluster} has no bootstrap, and {BOOTSTRAP} is not set")
         security = read_client_security(self.declaration.client_config)
         with Cluster(bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S, security=security) as cluster:
-            topics = known.topics | topics_there(cluster)
-            days = first_days(cluster, topics - known.first_days.keys())
-            write_state(state_path, known._replace(topics=topics, first_days={**days, **known.first_days}))
+            there = topics_there(cluster)
+            days = first_days(cluster, there - known.first_days.keys())
+            write_state(
+                state_path, known._replace(topics=known.topics | there, first_days={**days, **known.first_days})
+            )
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
