@@ -18,7 +18,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from millrace.config import MAX_INT
 from millrace.errors import SetupError
-from millrace.extras import require
+from millrace_ops.cli.installing import ensure
 
 if TYPE_CHECKING:
     from typer._click.core import Context
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 NEEDED_EXTRAS = {
     "up": ("broker", "pipelines"),
     "demo": ("broker", "pipelines", "demo"),
-    "warehouse": ("pipelines",),
-    "warehouse query": ("pipelines", "query"),
-    "dead-letters": ("pipelines",),
+    "warehouse": ("tables",),
+    "warehouse load": ("tables", "spark"),
+    "warehouse reload": ("tables", "spark"),
+    "warehouse backfill": ("tables", "spark"),
+    "warehouse query": ("tables", "query"),
+    "dead-letters": ("tables",),
     "bench": ("broker", "pipelines", "demo"),
 }
 # By command, or group of commands, the package beside this one that does its work. No wheel has it.
@@ -51,12 +54,12 @@ class Command(TyperCommand):
                 one.metavar = one.metavar or max(one.opts, key=len).strip("-").replace("-", "_").upper()
 
     def invoke(self, ctx: Context) -> object:
-        """Runs the command; raises SetupError where a package that it needs is not installed."""
+        """Runs the command; raises SetupError where a package that it needs is not installed, and is not to be now."""
         _, *path = ctx.command_path.split()
         name, extras = " ".join(path), needed_extras(path)
         if path[0] in FROM_SOURCES:
             _require_sources(name, FROM_SOURCES[path[0]], extras)
-        require(name, *extras)
+        ensure(name, *extras)
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
