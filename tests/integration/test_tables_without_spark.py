@@ -39,6 +39,28 @@ LINES = {
     "dead-letters list TABLE": 1,
     "dead-letters replay TABLE": 1,
 }
+FROM_PYTHON = (
+    PROGRAM.partition("from millrace_ops")[0]
+    + """
+from millrace.errors import SetupError
+import millrace_pipelines.warehouse as warehouse
+
+for name in dir(warehouse):
+    try:
+        getattr(warehouse, name)
+    except SetupError as error:
+        print(error)
+"""
+)
+
+
+def test_a_program_is_told_what_its_loads_lack():
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_PYTHON, HIDDEN], capture_output=True, text=True, timeout=120, check=False
+    )
+    way_on = "needs the extra 'spark': pip install 'millrace-log[spark]'"
+    loads = ("load_topic", "preview_load", "preview_reload", "reload_topic")
+    assert (done.stdout.splitlines(), done.stderr) == ([f"{name} {way_on}" for name in loads], "")
 
 
 @pytest.mark.parametrize("line", LINES)
