@@ -9,6 +9,8 @@ ARGS ?=
 SOURCES := pyproject.toml $(wildcard constraints.txt) hatch_build.py $(wildcard platform/millrace/kernel/*.[ch]) \
 	platform/millrace/kernel/build.py ops/millrace_tools/message_types.py \
 	$(addprefix platform/millrace/wire/,api.py controller_apis.py kio_schemas.py)
+# At a terminal pip draws its progress.
+QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 CONSTRAINTS := $(if $(wildcard constraints.txt),-c constraints.txt)
 
 .DEFAULT_GOAL := help
@@ -167,8 +169,8 @@ $(VENV)/.installed-%: $(SOURCES)
 		       "name another one: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip uninstall -qq --yes millrace  # what the distribution millrace-log was called before
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
+	$(BIN)/python -m pip install $(QUIET) --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
 	@$(BIN)/python -m millrace.kernel
 	@test $* = unit || $(BIN)/python -c 'from millrace.java import find_java; find_java()' 2>/dev/null || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[java]'
+		$(BIN)/python -m pip install $(QUIET) --disable-pip-version-check $(CONSTRAINTS) -e '.[java]'
 	@touch $@

@@ -14,13 +14,17 @@ from millrace.errors import SetupError
 
 DISTRIBUTION = "millrace-log"
 
+_TABLES = ("deltalake", "fastavro", "grpc_tools", "httpx", "numpy", "prometheus_client", "google.protobuf", "pyarrow")
+_SPARK = ("pandas", "pyspark")
+_DAGSTER = ("dagster", "dagster_pipes", "dagster_webserver", "psutil")
+
 # By extra, the packages that it brings, by the names that Python imports them by.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "broker": ("aiohttp", "greenlet", "jinja2", "jwt", "prometheus_client", "pythonjsonlogger", "re2"),
-    "pipelines": (
-        *("dagster", "dagster_pipes", "dagster_webserver", "deltalake", "fastavro", "grpc_tools", "httpx", "numpy"),
-        *("pandas", "prometheus_client", "google.protobuf", "psutil", "pyarrow", "pyspark"),
-    ),
+    "tables": _TABLES,
+    "spark": _SPARK,
+    "dagster": _DAGSTER,
+    "pipelines": (*_TABLES, *_SPARK, *_DAGSTER),
     "connect": ("grpc_status",),
     "query": ("duckdb",),
     "postgres": ("dagster_postgres",),
@@ -31,16 +35,29 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 def require(what: str, *extras: str) -> None:
     """Raises SetupError, which names the command to install them, if extras that `what` needs are not installed."""
-    missing = [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
-    if missing:
-        names = " and ".join(f"'{extra}'" for extra in missing)
-        kind = "extra" if len(missing) == 1 else "extras"
-        raise SetupError(f"{what} needs the {kind} {names}: {install_command(*missing)}")
+    if missing := missing_extras(*extras):
+        raise SetupError(f"{what} needs {named(*missing)}: {install_command(*missing)}")
+
+
+def missing_extras(*extras: str) -> list[str]:
+    """Returns those of the extras of which a package is not installed."""
+    return [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
+
+
+def named(*extras: str) -> str:
+    """Returns the names of extras for a sentence: `the extras 'tables' and 'spark'`."""
+    kind = "extra" if len(extras) == 1 else "extras"
+    return f"the {kind} " + " and ".join(f"'{extra}'" for extra in extras)
+
+
+def requirement(*extras: str) -> str:
+    """Returns these extras of the package as pip takes them."""
+    return f"{DISTRIBUTION}[{','.join(extras)}]"
 
 
 def install_command(*extras: str) -> str:
     """Returns the shell command that installs these extras of the package."""
-    return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
+    return f"pip install '{requirement(*extras)}'"
 
 
 def _is_installed(package: str) -> bool:

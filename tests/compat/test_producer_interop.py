@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as LibrdkafkaProducer
 
-from millrace import Producer, SimpleConsumer
+from millrace import Producer, SimpleConsumer, read_topic
 from millrace.client import Admin, Cluster
 from millrace.client.simple_consumer import EARLIEST, LATEST, FetchRequest, OffsetStorage
 from millrace.errors import (
@@ -136,6 +136,7 @@ def test_simple_consumer_on_apache_kafka(kafka_39_broker):
         assert empty.records == b""
         assert isinstance(beyond, OffsetOutOfRangeError)
         assert isinstance(absent, UnknownTopicError)
+        assert read_topic("simple", bootstrap, from_offset=1).arrow().column("offset").to_pylist() == [1, 2]
         assert consumer.get_offsets_before("simple", 0, LATEST, 2) == [3, 0]
         assert consumer.get_offsets_before("simple", 0, 2000, 2) == [], "its segment was written to today"
         assert consumer.get_offsets_before("simple", 0, 2**62, 9) == [3, 0]
@@ -155,6 +156,8 @@ def test_simple_consumer_on_an_apache_kafka_without_version_zero(find_peer, tmp_
             for number in range(3):
                 producer.send("simple", b"v", partition=0, timestamp_ms=1000 * (number + 1))
                 producer.flush()
+        rows = read_topic("simple", broker.bootstrap, from_time="1970-01-01T00:00:02", until_offset=9)
+        assert rows.arrow().column("offset").to_pylist() == [1, 2]
         assert consumer.get_offsets_before("simple", 0, LATEST, 9) == [3, 0]
         assert consumer.get_offsets_before("simple", 0, EARLIEST, 9) == [0]
         assert consumer.get_offsets_before("simple", 0, 2000, 9) == [1, 0]

@@ -180,10 +180,10 @@ EXTRAS_OF_COMMANDS = {
     "broker --standalone --data made-by-broker": "broker",
     "up --dir made-by-up": "broker,pipelines",
     "demo --dir made-by-demo": "broker,pipelines,demo",
-    "warehouse load t --table made-by-load": "pipelines",
-    "warehouse tables .": "pipelines",
-    "warehouse query . SELECT": "pipelines,query",
-    "dead-letters list .": "pipelines",
+    "warehouse load t --table made-by-load": "tables,spark",
+    "warehouse tables .": "tables",
+    "warehouse query . SELECT": "tables,query",
+    "dead-letters list .": "tables",
 }
 COMMANDS_OF_THE_SOURCES = ("bench append", "history check some")
 

@@ -18,7 +18,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from millrace.config import MAX_INT
 from millrace.errors import SetupError
-from millrace.extras import require
+from millrace_ops.cli.installing import ensure
 from millrace_ops.cli.platform import found_addresses
 from millrace_ops.cli.suggested import suggesting
 
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 NEEDED_EXTRAS = {
     "up": ("broker", "pipelines"),
     "demo": ("broker", "pipelines", "demo"),
-    "warehouse": ("pipelines",),
-    "warehouse query": ("pipelines", "query"),
-    "dead-letters": ("pipelines",),
+    "warehouse": ("tables",),
+    "warehouse load": ("tables", "spark"),
+    "warehouse reload": ("tables", "spark"),
+    "warehouse backfill": ("tables", "spark"),
+    "warehouse query": ("tables", "query"),
+    "dead-letters": ("tables",),
     "bench": ("broker", "pipelines", "demo"),
 }
 # By command, or group of commands, the package beside this one that does its work. No wheel has it.
@@ -59,12 +62,12 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Context) -> object:
-        """Runs the command; raises SetupError where a package that it needs is not installed."""
+        """Runs the command; raises SetupError where a package that it needs is not installed, and is not to be now."""
         _, *path = ctx.command_path.split()
         name, extras = " ".join(path), needed_extras(path)
         if path[0] in FROM_SOURCES:
             _require_sources(name, FROM_SOURCES[path[0]], extras)
-        require(name, *extras)
+        ensure(name, *extras)
         with suggesting(ctx):
             return super().invoke(ctx)
 

@@ -237,7 +237,7 @@ def consume(
 def _decoder(schema_registry: str | None) -> DecodeValue | None:
     if schema_registry is None:
         return None
-    require("consume --schema-registry", "pipelines")
+    require("consume --schema-registry", "tables")
     from millrace_ops.record_values.by_schema import SchemaValues
 
     return SchemaValues(schema_registry).decode

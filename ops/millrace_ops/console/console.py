@@ -143,7 +143,7 @@ class Console:
         """Returns the decoder of values by the schema registry, None without one; raises SetupError or SchemaError."""
         if not self.settings.schema_registry:
             return None
-        require("decoding by a schema registry", "pipelines")
+        require("decoding by a schema registry", "tables")
 
         from millrace_ops.record_values.by_schema import RememberingDecoder, SchemaValues  # noqa: PLC0415
 

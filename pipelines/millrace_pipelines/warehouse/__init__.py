@@ -20,6 +20,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from millrace.extras import require
+
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.ledger.plan import Selection as Selection
     from millrace_pipelines.warehouse.load.load import load_topic as load_topic
@@ -43,8 +45,13 @@ _FACE = {
 
 
 def __getattr__(name: str) -> Any:
+    """Returns what programs use, imported now; raises SetupError where it needs an extra that is not installed."""
     if name in _FACE:
-        return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)
+        try:
+            return getattr(import_module(f"{__name__}.{_FACE[name]}"), name)
+        except ModuleNotFoundError:
+            require(name, "tables", "spark")
+            raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

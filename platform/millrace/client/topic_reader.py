@@ -64,7 +64,7 @@ def read_topic(
         OffsetOutOfRangeError: Raised while reading: the log has records from `from_offset` on no more.
         RecordError: Raised while reading: batches are damaged or missing.
     """
-    require("read_topic", "pipelines")
+    require("read_topic", "tables")
     from millrace.client.topic_records import TopicRecords  # noqa: PLC0415 -- a name of it can be had without Arrow
 
     if bootstrap_servers is not None:

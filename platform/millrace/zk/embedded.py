@@ -107,7 +107,7 @@ def _ask(host: str, port: int, word: bytes) -> str:
 def _jars(*, has_netty: bool) -> list[Path]:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise SetupError(f"ZooKeeper comes with PySpark, which is not installed: {install_command('pipelines')}")
+        raise SetupError(f"ZooKeeper comes with PySpark, which is not installed: {install_command('spark')}")
     folder = Path(spec.submodule_search_locations[0]) / "jars"
     patterns = (*JARS, *NETTY_JARS) if has_netty else JARS
     found = [sorted(folder.glob(f"{pattern}.jar")) for pattern in patterns]

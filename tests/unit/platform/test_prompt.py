@@ -38,7 +38,7 @@ def test_all_names_are_there_without_arrow_and_the_call_that_needs_it_says_so():
     command = [sys.executable, "-c", WITHOUT_ARROW]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("read_topic needs the extra 'pipelines': pip install 'millrace-log[pipelines]'")
+    assert done.stdout.startswith("read_topic needs the extra 'tables': pip install 'millrace-log[tables]'")
 
 
 @pytest.mark.parametrize("name", ["bootstrap_servers", "broker_list", "metadata_broker_list"])

@@ -134,7 +134,7 @@ def table_locations_by_name(warehouse: str) -> dict[str, str]:
 
     Raises InvalidRequestError if the folder, or the bucket, can't be listed: it may not exist yet.
     """
-    require("the pages of tables", "pipelines")
+    require("the pages of tables", "tables")
     from millrace_pipelines.warehouse.tables.find import table_locations  # noqa: PLC0415
 
     root = warehouse.rstrip("/") if "://" in warehouse else os.path.abspath(warehouse)

@@ -13,7 +13,7 @@ def test_the_page_is_up_to_date():
 
 def test_a_command_has_its_extras_arguments_and_options():
     section = render().partition("### millrace dead-letters show\n")[2].partition("\n##")[0]
-    assert "Needs `millrace-log[pipelines]`. " in section
+    assert "Needs `millrace-log[tables]`. " in section
     assert "millrace dead-letters show [OPTIONS] DIR PARTITION OFFSET" in section
     assert "| `PARTITION` |" in section
     assert "| `--json` |" in section
