@@ -142,6 +142,17 @@ class GroupOffsets:
             return None
 
 
+def read_legacy_positions(session: ZooKeeperSession, group_id: str, topic: str) -> dict[int, dict[int, int]]:
+    """Returns the positions that a group of Kafka 0.7 has in a topic's logs: by broker, those of its partitions."""
+    found: dict[int, dict[int, int]] = {}
+    for name in session.children(paths.consumer_offsets(group_id, topic)):
+        broker, _, partition = name.partition("-")
+        node = session.get(f"{paths.consumer_offsets(group_id, topic)}/{name}")
+        if broker.isdecimal() and partition.isdecimal() and node is not None and node.isdigit():
+            found.setdefault(int(broker), {})[int(partition)] = int(node)
+    return found
+
+
 def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
     """Returns (name, whether it has live members) of every group that is known to ZooKeeper."""
     return [(one, bool(session.children(paths.consumer_ids(one)))) for one in sorted(session.children(paths.CONSUMERS))]
