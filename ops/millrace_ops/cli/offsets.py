@@ -180,6 +180,7 @@ def open_offsets(group: str, zookeeper: ZooKeeperAccess, access: ClusterAccess) 
         bootstrap=access.bootstrap,
         security=read_client_security(access.client_config),
         zookeeper_security=zookeeper.security,
+        waiting=access.waiting(),
     )
 
 
