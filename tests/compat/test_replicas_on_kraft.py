@@ -51,6 +51,9 @@ def test_a_topic_grows_and_shrinks_and_a_broker_leaves(bootstrap, millrace):
         return isr == [[1, 2], [1, 2]] and leaders == [1, 2]
 
     until(is_spread)
+    assert json.loads(millrace("cluster", "health", "--json"))["is_well"]
+    [listed] = [one for one in json.loads(millrace("topics", "list", "--json")) if one["topic"] == "t"]
+    assert (listed["records"], listed["bytes"] > 10_000) == (1, True)
     for entity in (("--topic", "t"), ("--broker", "2")):
         until(lambda entity=entity: "throttled" not in millrace("configs", "describe", *entity))
     assert "\nmillrace topics reassign t --replication-factor 1\n" in millrace("brokers", "drain", "2", status=1)

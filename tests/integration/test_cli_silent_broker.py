@@ -25,7 +25,7 @@ def silent_broker():
         yield f"127.0.0.1:{server.getsockname()[1]}", hang_up
 
 
-@pytest.mark.parametrize("command", [("topics", "list"), ("consume", "t"), ("groups", "describe", "g")])
+@pytest.mark.parametrize("command", [("topics", "list"), ("consume", "t"), ("offsets", "export", "g")])
 def test_a_command_says_that_it_waits_and_then_why_it_ends(warm_millrace, command):
     with silent_broker() as (address, hang_up):
         line = [warm_millrace, *command, "--bootstrap", address]

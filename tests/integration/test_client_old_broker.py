@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.client import Cluster, SimpleConsumer, SyncProducer, simple_consumer
+from millrace.client import Cluster, SimpleConsumer, SyncProducer
 from millrace.errors import RecordTooLargeError
 from millrace.records.record import NewRecord, decode_records
 from millrace.testing.broker import BrokerProcess
@@ -44,11 +44,11 @@ def test_the_limit_doubles_until_the_batch_is_whole(consumer, first_limit):
     assert consumer.limits[-2] < len(data.records) <= consumer.limits[-1]
 
 
-def test_the_doubling_ends(consumer, monkeypatch):
-    monkeypatch.setattr(simple_consumer, "LARGEST_FETCH_BYTES", 8000)
-    with pytest.raises(RecordTooLargeError, match="above 8000 bytes"):
-        consumer.fetch("events", 0, 0, max_bytes=1000)
-    assert consumer.limits == [1000, 2000, 4000, 8000]
+@pytest.mark.parametrize("limits", [[1000], [1000, 1001], [1000, 2000, 4000, 8000], [1000, 2000, 4000, 5000]])
+def test_the_doubling_ends_at_its_bound(consumer, limits):
+    with pytest.raises(RecordTooLargeError, match=f"above {limits[-1]} bytes"):
+        consumer.fetch("events", 0, 0, max_bytes=1000, largest_bytes=limits[-1])
+    assert consumer.limits == limits
 
 
 def test_the_end_of_a_log_is_no_cut_batch(consumer):

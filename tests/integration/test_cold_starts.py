@@ -70,6 +70,7 @@ LINES = {
     "offsets import": ("offsets import g missing", 1),
     "offsets reset": ("offsets reset g --topic t --to earliest --create --execute", 0),
     "offsets migrate": ("offsets migrate g --to kafka --zookeeper ZOOKEEPER", 0),
+    "offsets from-legacy": ("offsets from-legacy g --map missing --legacy-zookeeper 127.0.0.1:1", 1),
     "tokens create": ("tokens create", 1),
     "tokens renew": ("tokens renew id", 1),
     "tokens expire": ("tokens expire id", 1),

@@ -26,6 +26,7 @@ from millrace_ops.cli import (
     groups,
     import_legacy,
     offsets,
+    offsets_from_legacy,
     produce,
     quotas,
     tokens,
@@ -168,6 +169,7 @@ app.add_typer(quotas.app, name="quotas")
 app.add_typer(users.app, name="users")
 app.add_typer(acls.app, name="acls")
 app.add_typer(groups.app, name="groups")
+offsets.app.command("from-legacy")(offsets_from_legacy.from_legacy)
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(tokens.app, name="tokens")
 app.command("produce")(produce.produce)

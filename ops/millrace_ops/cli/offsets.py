@@ -56,7 +56,7 @@ def export(
     access: ClusterAccess,
 ) -> None:
     """Print the offsets, one JSON object a line, as `import` reads them."""
-    with _open(group, zookeeper, access) as offsets:
+    with open_offsets(group, zookeeper, access) as offsets:
         for line in _rows(offsets.read(store)):
             print_json(line)
 
@@ -74,7 +74,7 @@ def import_(
 ) -> None:
     """Set the offsets that a file names; the others stay."""
     wanted = _parsed(path)
-    with _open(group, zookeeper, access) as offsets:
+    with open_offsets(group, zookeeper, access) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.write(store, wanted)
     print_rows(_rows(wanted), as_json=as_json, columns=("topic", "partition", "offset"))
@@ -109,7 +109,7 @@ def reset(
         raise typer.BadParameter("not together with --dry-run", param_hint="--execute")
     with access.open() as cluster:
         wanted = _targets(cluster, topic, to)
-    with _open(group, zookeeper, access) as offsets:
+    with open_offsets(group, zookeeper, access) as offsets:
         _check_exists(group, offsets, store, create=create)
         offsets.refuse_members()
         now = offsets.read_sound(store, wanted)
@@ -145,7 +145,7 @@ def migrate(
     `--verify` shows how far both stores are.
     """
     source = OffsetStore.ZOOKEEPER if to is OffsetStore.KAFKA else OffsetStore.KAFKA
-    with _open(group, zookeeper, access) as offsets:
+    with open_offsets(group, zookeeper, access) as offsets:
         if not verify_only:
             offsets.write(to, offsets.read(source), only_forward=True)
         found = {store: offsets.read(store) for store in OffsetStore}
@@ -169,7 +169,8 @@ def migrate(
     raise typer.Exit(int(bool(behind)))
 
 
-def _open(group: str, zookeeper: ZooKeeperAccess, access: ClusterAccess) -> GroupOffsets:
+def open_offsets(group: str, zookeeper: ZooKeeperAccess, access: ClusterAccess) -> GroupOffsets:
+    """Returns the offsets of a group as a context manager, with ZooKeeper where the options name one."""
     from millrace.client.consumer.group_offsets import GroupOffsets
     from millrace.security.client_config import read_client_security
 
@@ -179,6 +180,7 @@ def _open(group: str, zookeeper: ZooKeeperAccess, access: ClusterAccess) -> Grou
         bootstrap=access.bootstrap,
         security=read_client_security(access.client_config),
         zookeeper_security=zookeeper.security,
+        waiting=access.waiting(),
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millrace.client import Cluster
     from millrace.zk.security import ZooKeeperSecurity
     from millrace.zk.session import ZooKeeperSession
+    from millrace_ops.cli.waiting import Waiting
 
 FS: FileSystem = OsFileSystem()
 CLOCK: Clock = SystemClock()
@@ -82,11 +83,15 @@ class ClusterAccess:
         """Returns a client of the cluster; raises InvalidConfigError for a file or a variable that can't be used."""
         from millrace.client import Cluster
         from millrace.security.client_config import read_client_security
+
+        security = read_client_security(self.client_config)
+        return Cluster(self.bootstrap, timeout_s=timeout_s, security=security, waiting=self.waiting(timeout_s))
+
+    def waiting(self, timeout_s: float = 30.0) -> Waiting:
+        """Returns what tells that the cluster is waited for."""
         from millrace_ops.cli.waiting import Waiting
 
-        waiting = Waiting(self.bootstrap, timeout_s, CLOCK)
-        security = read_client_security(self.client_config)
-        return Cluster(self.bootstrap, timeout_s=timeout_s, security=security, waiting=waiting)
+        return Waiting(self.bootstrap, timeout_s, CLOCK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,11 +87,18 @@ def find_partitions(fs: FileSystem, directory: str, topic: str) -> list[LegacyPa
     return sorted(found)
 
 
-def read_partition(fs: FileSystem, partition: LegacyPartition) -> Iterator[tuple[LegacyFile, Payloads | Damage]]:
-    """Yields each message or damage in a partition's files; damage at a file's end may be an incomplete message."""
+def read_partition(
+    fs: FileSystem, partition: LegacyPartition, position: int = 0
+) -> Iterator[tuple[LegacyFile, Payloads | Damage]]:
+    """Yields each message or damage in a partition's files from a position on, at which one of them begins.
+
+    Damage at a file's end may be an incomplete message.
+    """
     for file, following in pairwise((*partition.files, None)):
         assert file is not None
-        for item in read_file(fs, file.path):
+        if position >= file.end_position and following is not None:
+            continue
+        for item in read_file(fs, file.path, max(position - file.first_position, 0)):
             yield file, item
         if following is not None and following.first_position != file.end_position:
             missing_bytes = following.first_position - file.end_position
@@ -99,12 +106,11 @@ def read_partition(fs: FileSystem, partition: LegacyPartition) -> Iterator[tuple
             yield file, Damage(file.size_bytes, max(missing_bytes, 0), reason)
 
 
-def read_file(fs: FileSystem, path: str) -> Iterator[Payloads | Damage]:
-    """Yields each message or damage in a file, in order."""
+def read_file(fs: FileSystem, path: str, position: int = 0) -> Iterator[Payloads | Damage]:
+    """Yields each message or damage in a file, in order, from a position on, at which one of them begins."""
     fd = fs.open(path)
     try:
         reader = _Reader(fs, fd)
-        position = 0
         while position < reader.size_bytes:
             try:
                 item: Payloads | Damage = _read_message(reader, position)

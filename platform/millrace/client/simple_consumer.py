@@ -132,20 +132,22 @@ class SimpleConsumer:
         max_wait_ms: int = 0,
         min_bytes: int = 1,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        largest_bytes: int = LARGEST_FETCH_BYTES,
     ) -> FetchedData:
         """Returns batches from `offset` on, up to `max_bytes` but at least one if there is any.
 
-        The broker holds the request up to `max_wait_ms` until it has `min_bytes`. Raises OffsetOutOfRangeError for an
-        offset that the log does not have, RecordTooLargeError for a batch above 512 MiB.
+        For a batch that is cut off, `max_bytes` is doubled up to `largest_bytes`. The broker holds the request up to
+        `max_wait_ms` until it has `min_bytes`. Raises OffsetOutOfRangeError for an offset that the log does not have,
+        RecordTooLargeError for a batch above `largest_bytes`.
         """
         limits = _Limits(max_wait_ms, min_bytes, isolation)
         while True:
             fetched = self._fetch(topic, partition, offset, max_bytes, limits)
             if not starts_with_cut_batch(fetched.records):
                 return fetched
-            if max_bytes >= LARGEST_FETCH_BYTES:
+            if max_bytes >= largest_bytes:
                 raise RecordTooLargeError(f"{topic}-{partition}: the batch at {offset} is above {max_bytes} bytes")
-            max_bytes = min(2 * max_bytes, LARGEST_FETCH_BYTES)
+            max_bytes = min(2 * max_bytes, largest_bytes)
 
     def multifetch(
         self,

@@ -6,7 +6,8 @@ them over what was set (docs/consumer-groups.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Self
 
 from millrace.client.cluster import Cluster
@@ -52,6 +53,7 @@ class GroupOffsets:
         zookeeper: needed for offsets in ZooKeeper; without it members registered there are not seen.
         security: of the connections to the brokers at `bootstrap`.
         zookeeper_security: how the session with ZooKeeper is secured.
+        waiting: as of a `Cluster`.
     """
 
     def __init__(
@@ -62,11 +64,12 @@ class GroupOffsets:
         bootstrap: str,
         security: ClientSecurity = ClientSecurity.PLAINTEXT,
         zookeeper_security: ZooKeeperSecurity = UNSECURED,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         if zookeeper:
             check_names(group_id)
         self._group_id = group_id
-        self._cluster = Cluster(bootstrap, security=security)
+        self._cluster = Cluster(bootstrap, security=security, waiting=waiting)
         self._groups = Groups(self._cluster)
         self._session = open_session(zookeeper, security=zookeeper_security) if zookeeper else None
 
@@ -140,6 +143,17 @@ class GroupOffsets:
             if error.broker_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             return None
+
+
+def read_legacy_positions(session: ZooKeeperSession, group_id: str, topic: str) -> dict[int, dict[int, int]]:
+    """Returns the positions that a group of Kafka 0.7 has in a topic's logs: by broker, those of its partitions."""
+    found: dict[int, dict[int, int]] = {}
+    for name in session.children(paths.consumer_offsets(group_id, topic)):
+        broker, _, partition = name.partition("-")
+        node = session.get(f"{paths.consumer_offsets(group_id, topic)}/{name}")
+        if broker.isdecimal() and partition.isdecimal() and node is not None and node.isdigit():
+            found.setdefault(int(broker), {})[int(partition)] = int(node)
+    return found
 
 
 def list_zookeeper_groups(session: ZooKeeperSession) -> list[tuple[str, bool]]:
