@@ -128,6 +128,14 @@ def test_it_is_no_way_around_access_control_lists(tmp_path):
         for page in ("acls", "group?id=g", "reset?id=g&topic=shown&target=earliest"):
             status, _, text = browser.ask(page)
             assert (status, "uthoriz" in text) == (502, True), page
+        [token] = set(re.findall(r'name="form_token" value="([^"]*)"', browser.page("create-topic")))
+        for path, fields in (
+            ("create-topic", {"name": "made"}),
+            ("produce", {"topic": "shown", "value": "x", "confirmed": "1"}),
+        ):
+            status, _, text = browser.ask(path, {"form_token": token, **fields})
+            assert (status, "uthoriz" in text) == (400, True), path
+        assert [row[0] for row in cells(browser.page("topics"))[1:]] == ["shown"]
         text = browser.page("")
         assert str(data_dir) not in text, "the broker's folders are not told"
         assert "authoriz" in text

@@ -29,6 +29,14 @@ from millrace.errors import (
 from millrace_broker.admin.console.own_troubles import HEADER, from_header
 from millrace_broker.admin.guard import FORM_TOKEN_HEADER, ROOT
 from millrace_ops.console.console import Console
+from millrace_ops.console.pages.changes import (
+    change_setting,
+    create_topic,
+    produce,
+    show_create_topic,
+    show_produce,
+    show_setting,
+)
 from millrace_ops.console.pages.cluster import show_acls, show_brokers, show_transactions
 from millrace_ops.console.pages.download import download_messages
 from millrace_ops.console.pages.groups import preview_reset, reset, show_group, show_groups
@@ -52,6 +60,9 @@ PAGES: Mapping[str, MakePage] = {
     "login": lambda _, asked: Page("login.html", {"is_refused": bool(asked.query.get("refused"))}),
     "topics": show_topics,
     "topic": show_topic,
+    "create-topic": show_create_topic,
+    "produce": show_produce,
+    "setting": show_setting,
     "messages": show_messages,
     "record": show_record,
     "download": download_messages,
@@ -67,7 +78,12 @@ PAGES: Mapping[str, MakePage] = {
     "audit": show_audit,
     "jobs": show_jobs,
 }
-FORMS: Mapping[str, MakePage] = {"reset": reset}
+FORMS: Mapping[str, MakePage] = {
+    "reset": reset,
+    "create-topic": create_topic,
+    "produce": produce,
+    "setting": change_setting,
+}
 LIVE = frozenset({"", "topics", "topic", "groups", "group", "transactions", "tables", "table", "jobs"})
 RELOAD_S = 10
 ABSENT = (UnknownTopicError, OffsetOutOfRangeError)

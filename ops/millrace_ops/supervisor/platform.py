@@ -370,6 +370,7 @@ class Platform:
             "DAGSTER_HOME": self.path("dagster"),
             PROJECT_DIR: self.directory,
             "MILLRACE_DAGSTER_URL": url,
+            "MILLRACE_CONSOLE_URL": f"{self.addresses.brokers[0].admin}/console" if self.has_console else "",
             "MILLRACE_ZOOKEEPER": self.addresses.zookeeper,
             "MILLRACE_BOOTSTRAP": self.addresses.broker,
             "MILLRACE_ADMIN_URL": self.addresses.admin,

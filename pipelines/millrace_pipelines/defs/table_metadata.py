@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 import dagster as dg
 import pyarrow as pa
@@ -25,6 +25,7 @@ from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import as_schema, file_schema, open_file
 from millrace_pipelines.warehouse.delta.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY
 from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
 from millrace_pipelines.warehouse.payload.event_time import EventTime
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
@@ -35,6 +36,7 @@ ROWS = 10
 FILES = 5
 MAX_CHARACTERS = 40
 MAX_ROW_GROUP_BYTES = 256 << 20
+CONSOLE_URL = "MILLRACE_CONSOLE_URL"
 MARKUP = re.compile(r"([\\`*_\[\]<>|~&#!])")
 ESCAPED = r"\\\1"
 
@@ -201,6 +203,11 @@ def _is_partition_column(name: str, event_time: EventTime | None) -> bool:
     return event_time is not None and name == event_time.partition_field.name
 
 
+def console_page(console: str, topic: str) -> str:
+    """Returns the address of a topic's page in the console, from which links lead to its groups and its tables."""
+    return f"{console.rstrip('/')}/topic?{urlencode({'name': topic})}"
+
+
 def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:
     """Returns Dagster's metadata of a table of rows or of dead letters.
 
@@ -229,6 +236,8 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
         "table version": dg.MetadataValue.int(table.version),
         TABLE_ID: dg.MetadataValue.text(table.id),
     }
+    if (console := os.environ.get(CONSOLE_URL)) and TOPIC_PROPERTY in table.configuration:
+        shown["console"] = dg.MetadataValue.url(console_page(console, table.configuration[TOPIC_PROPERTY]))
     if payload is not None and topic is not None:
         shown[COLUMN_LINEAGE] = dg.MetadataValue.column_lineage(column_lineage(table.schema, payload, topic))
     if not _has_dead_letters(table):

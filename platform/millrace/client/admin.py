@@ -31,9 +31,17 @@ class Admin:
         return self._cluster.metadata().topics
 
     def create_topic(
-        self, name: str, partitions: int, replication_factor: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Creates a topic; -1 as `partitions` or `replication_factor` means the cluster's default.
+
+        With `validate_only` the cluster only checks whether it would create it.
 
         Raises TopicExistsError, or the error for a name, a number or a configuration that the cluster refuses.
         """
@@ -49,11 +57,12 @@ class Admin:
                     }
                 ],
                 "timeout": self._cluster.timeout_ms,
-                "validate_only": False,
+                "validate_only": validate_only,
             }
         )
         self._cluster.on_controller(asking_for(ask, lambda answer: answer.topics[0], f"topic {name}"))
-        self._await(name, _is_led)
+        if not validate_only:
+            self._await(name, _is_led)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records; raises UnknownTopicError where there is none."""

@@ -83,8 +83,19 @@ class Configs:
 
         return self._run(kind, names[0], action)
 
-    def change(self, kind: ResourceKind, name: str, values: Mapping[str, str], unset: Iterable[str] = ()) -> None:
-        """Sets properties, and resets those in `unset`; raises InvalidConfigError, UnknownTopicError or BrokerError."""
+    def change(
+        self,
+        kind: ResourceKind,
+        name: str,
+        values: Mapping[str, str],
+        unset: Iterable[str] = (),
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets properties, and resets those in `unset`; raises InvalidConfigError, UnknownTopicError or BrokerError.
+
+        With `validate_only` the cluster only checks whether it would change them.
+        """
         changes = [*((key, SET, value) for key, value in values.items()), *((key, DELETE, None) for key in unset)]
         ask = INCREMENTAL_ALTER_CONFIGS.ask(
             {
@@ -95,7 +106,7 @@ class Configs:
                         "configs": [{"name": key, "config_operation": how, "value": to} for key, how, to in changes],
                     }
                 ],
-                "validate_only": False,
+                "validate_only": validate_only,
             }
         )
         self._run(kind, name, asking_for(ask, lambda answer: answer.responses[0], _subject(kind, name)))

@@ -23,6 +23,7 @@ from millrace.config import MAX_INT, MAX_LONG, whole_number
 from millrace.errors import InvalidRequestError, MillraceError
 from millrace_ops.console.console import Console
 from millrace_ops.console.overview import total_lag
+from millrace_ops.console.pages.changes import check_may_change
 from millrace_ops.console.request import Asked, Page, Redirect, listed, time_ms
 
 EARLIEST, LATEST, OFFSET, TIME = "earliest", "latest", "offset", "time"
@@ -203,8 +204,7 @@ def preview_reset(console: Console, asked: Asked) -> Page:
 
 def reset(console: Console, asked: Asked) -> Redirect:
     """Commits the reset that a preview has shown, and sends the browser to the group's page."""
-    if not console.settings.may_change:
-        raise InvalidRequestError("the console is read-only")
+    check_may_change(console)
     group_id = asked.form.get("id", "")
     with console.clusters.lent() as cluster:
         carry_out(cluster, group_id, from_form(asked.form.get("plan", "")))

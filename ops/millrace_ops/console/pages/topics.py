@@ -17,6 +17,7 @@ from millrace_ops.console.pages.tables import table_locations_by_name
 from millrace_ops.console.request import Asked, Listing, Page, listed
 
 MAX_ROWS = 50
+DONE: Mapping[str, str] = {"created": "The topic is created.", "set": "The property is changed."}
 Log: TypeAlias = "LogOffsets | MillraceError"
 
 
@@ -107,6 +108,8 @@ def show_topic(console: Console, asked: Asked) -> Page:
         "tables": tables[:MAX_ROWS],
         "troubles": [one for one in (groups_trouble, tables_trouble) if one],
         "dagster": console.dagster.links(name),
+        "is_internal": name in INTERNAL_TOPICS,
+        "done": DONE.get(asked.query.get("done", ""), ""),
     }
     return Page("topic.html", values)
 

@@ -9,6 +9,7 @@ from millrace_pipelines.arrow import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.defs.table_metadata import (
     cell,
     commit_metadata,
+    console_page,
     markdown_table,
     preview,
     table_metadata,
@@ -54,6 +55,15 @@ def test_what_is_shown_of_a_table(loads):
     assert found["records per second"] == 8
     assert (found["dead letters in total"], found["dead letters that wait"]) == (1, 1)
     assert "dagster/column_lineage" not in found
+
+
+@pytest.mark.parametrize("console", ["http://b:9644/console", "http://b:9644/console/"])
+def test_a_table_links_to_the_page_of_its_topic_in_the_console(loads, monkeypatch, console):
+    monkeypatch.delenv("MILLRACE_CONSOLE_URL", raising=False)
+    assert "console" not in shown(loads.directory)
+    monkeypatch.setenv("MILLRACE_CONSOLE_URL", console)
+    assert shown(loads.directory)["console"] == "http://b:9644/console/topic?name=events"
+    assert console_page(console, "a&b") == "http://b:9644/console/topic?name=a%26b"
 
 
 def test_numbers_are_integers(loads):
