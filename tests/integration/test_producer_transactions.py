@@ -21,7 +21,13 @@ from millrace.client.producer import (
     TransactionTimeoutError,
 )
 from millrace.client.simple_consumer import IsolationLevel
-from millrace.errors import DeliveryTimeoutError, InvalidConfigError, ProducerClosedError, RecordTooLargeError
+from millrace.errors import (
+    BrokerError,
+    DeliveryTimeoutError,
+    InvalidConfigError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace_support.lossy_relay import Fate, LossyRelay
@@ -338,7 +344,7 @@ def test_after_a_transaction_that_was_open_for_too_long_the_producer_goes_on(ser
             producer.commit_transaction()
         producer.abort_transaction()
         producer.begin_transaction()
-        assert describe_transactions(cluster, [topic])[0].state == "CompleteAbort", "nobody has taken the id over"
+        assert describe_transactions(cluster, [topic])[0].producer_epoch == 1, "that of the coordinator's abort"
     with transactional(served.bootstrap, topic) as producer, producer.transaction():
         send_each(producer, topic, b"in time")
     assert committed(served.bootstrap, topic) == [b"in time"]
@@ -412,6 +418,20 @@ def test_closing_aborts_what_is_open(served, topic):
         assert describe_transactions(cluster, [topic])[0].state == "CompleteAbort"
     with pytest.raises(ProducerClosedError):
         producer.begin_transaction()
+
+
+def test_closing_says_nothing_of_a_transaction_that_another_has_aborted(served, topic):
+    with transactional(served.bootstrap, topic) as former:
+        former.begin_transaction()
+        former.send(topic, b"a", partition=0).result()
+        with transactional(served.bootstrap, topic) as later, later.transaction():
+            send_each(later, topic, b"b")
+    assert committed(served.bootstrap, topic) == [b"b"]
+
+
+def test_a_timeout_that_the_broker_does_not_allow_is_told(served, topic):
+    with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
+        transactional(served.bootstrap, topic, transaction_timeout_ms=2**31 - 1)
 
 
 def test_calls_out_of_their_turn_do_nothing(served, topic):

@@ -1,6 +1,6 @@
-"""Copies one topic to another by Millrace's own clients, for ever and exactly once: `BOOTSTRAP NAME`.
+"""Copies one topic to another by Millrace's own clients, for ever and exactly once: `BOOTSTRAP NAME [COUNT]`.
 
-It copies NAME-in to NAME-out, at most ten messages in a transaction.
+It copies NAME-in to NAME-out, at most COUNT messages in a transaction.
 
 Where it takes over, no former instance can commit any more; so the offsets that it finds then are the last ones. A
 transaction that fails is aborted, and copied again from there; any other error ends it, and another instance goes on.
@@ -21,40 +21,43 @@ IN_ONE = 10
 PAUSE_S = 0.05
 
 
-def main(bootstrap, name):
-    source = f"{name}-in"
+def main(bootstrap, name, in_one=IN_ONE):
     with (
         Producer(broker_list=bootstrap, producer_type="async", transactional_id=name) as producer,
         Cluster(bootstrap) as cluster,
     ):
         producer.init_transactions()
         consumer = SimpleConsumer(cluster)
-        partitions = range(cluster.partition_count(source))
-        places = [(source, index) for index in partitions]
+        places = [(f"{name}-in", index) for index in range(cluster.partition_count(f"{name}-in"))]
+        offsets = committed(cluster, name, places)
         while True:
-            found = Groups(cluster).offsets(name, places)
-            offsets = {place: max(one.offset, 0) for place, one in found.items()}
-            try:
-                while True:
-                    copied = [copy(consumer, producer, name, offsets, index) for index in partitions]
-                    if not any(copied):
-                        time.sleep(PAUSE_S)
-            except TransactionFailedError as error:
-                logger.warning("copied again from what was committed: %s", error)
+            copied = 0
+            for place in places:
+                messages = consumer.messages(*place, offsets[place], isolation=IsolationLevel.READ_COMMITTED)
+                records = list(itertools.islice(messages, int(in_one)))
+                copied += len(records)
+                try:
+                    copy(producer, name, place, records)
+                except TransactionFailedError as error:
+                    logger.warning("copied again from what was committed: %s", error)
+                    offsets = committed(cluster, name, places)
+                else:
+                    offsets[place] = records[-1].offset + 1 if records else offsets[place]
+            if not copied:
+                time.sleep(PAUSE_S)
 
 
-def copy(consumer, producer, name, offsets, index):
-    """Copies some messages of a partition, if there are any; returns how many."""
-    place = f"{name}-in", index
-    messages = consumer.messages(*place, offsets[place], isolation=IsolationLevel.READ_COMMITTED)
-    records = list(itertools.islice(messages, IN_ONE))
+def committed(cluster, name, places):
+    return {place: max(one.offset, 0) for place, one in Groups(cluster).offsets(name, places).items()}
+
+
+def copy(producer, name, place, records):
+    """Copies messages, and that they are copied."""
     if records:
         with producer.transaction():
             for one in records:
-                producer.send(f"{name}-out", one.value, partition=index)
+                producer.send(f"{name}-out", one.value, partition=place[1])
             producer.send_offsets_to_transaction({place: records[-1].offset + 1}, name)
-        offsets[place] = records[-1].offset + 1
-    return len(records)
 
 
 main(*sys.argv[1:])

@@ -310,8 +310,14 @@ class Producer:
             self._events.close(timeout_s)
         self._sender.accumulator.refuse(ProducerClosedError("the producer is closed"))
         if self._transactions is not None:
-            self._transactions.close(max(deadline_s - self._clock.monotonic_s(), 0))
+            self._abort_within(self._transactions, max(deadline_s - self._clock.monotonic_s(), 0))
         self._sender.accumulator.flush(max(deadline_s - self._clock.monotonic_s(), 0))
+
+    def _abort_within(self, transactions: Transactions, timeout_s: float) -> None:
+        try:
+            transactions.close(timeout_s)
+        except MillraceError as error:
+            logger.warning("an open transaction is left to be aborted by the coordinator: %s", error)
 
     def _event_queue(self, handler: EventHandler | None, callbacks: CallbackHandler) -> EventQueue:
         if handler is None:

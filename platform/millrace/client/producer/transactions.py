@@ -48,7 +48,14 @@ from millrace.client.producer.transaction_errors import (
 )
 from millrace.client.producer.transaction_requests import GroupMetadata
 from millrace.clock import Clock
-from millrace.errors import AnswerLostError, BrokerError, ErrorCode, MillraceError, UnsupportedVersionError
+from millrace.errors import (
+    AnswerLostError,
+    BrokerError,
+    BrokerUnreachableError,
+    ErrorCode,
+    MillraceError,
+    UnsupportedVersionError,
+)
 from millrace.records.batch import NO_SEQUENCE
 
 Result = TypeVar("Result")
@@ -92,6 +99,7 @@ class Transactions:
         self._now_s = clock.monotonic_s
         self._cluster = cluster
         self._asking = threading.Lock()  # guards the cluster
+        self._knows_brokers = False  # all of them, and not only the given ones, may know the coordinator
         self._calls = threading.Lock()
         self._lock = threading.Lock()  # guards state and error
         self.state = State.UNINITIALIZED
@@ -218,7 +226,7 @@ class Transactions:
         """Finds coordinators by another cluster from now on, and closes the former one."""
         with self._asking:
             self._cluster.close()
-            self._cluster = cluster
+            self._cluster, self._knows_brokers = cluster, False
 
     def disconnect(self) -> None:
         """Closes the connections to coordinators."""
@@ -326,7 +334,12 @@ class Transactions:
     def _once(self, key: str, key_type: int, action: Callable[[Connection], Result]) -> Result:
         try:
             with self._asking:
+                if not self._knows_brokers:
+                    self._cluster.metadata([])
+                    self._knows_brokers = True
                 return self._cluster.once_on_coordinator(key, action, key_type=key_type)
-        except AnswerLostError:
-            self._needs_epoch = True
+        except BrokerUnreachableError as error:
+            self._knows_brokers = False
+            if isinstance(error, AnswerLostError):
+                self._needs_epoch = True
             raise

@@ -36,6 +36,9 @@ class Coordinators:
     def __init__(self):
         self.answers, self.epoch = deque(), -1
 
+    def metadata(self, topics):
+        assert topics == []
+
     def once_on_coordinator(self, key, action, *, key_type):
         answer = self.answers.popleft() if self.answers else ErrorCode.NONE
         if isinstance(answer, MillraceError):
@@ -170,6 +173,15 @@ def test_after_a_lost_answer_to_the_first_partition_the_abort_is_asked_for(trans
         transactions.add([("t", 0)])
     transactions.abort()
     assert (transactions.state, len(coordinators.answers)) == (State.READY, 0)
+
+
+@pytest.mark.parametrize("answer", [*REFUSED, *FATAL], ids=str)
+def test_a_partition_that_is_refused_ends_the_transaction_or_the_producer(transactions, coordinators, answer):
+    coordinators.answers.append(answer)
+    with pytest.raises(MillraceError):
+        transactions.add([("t", 1)])
+    assert transactions.state is (State.FATAL if answer in FATAL else State.FAILED)
+    assert transactions.missing([("t", 0), ("t", 1)]) == [("t", 1)]
 
 
 def test_a_batch_that_was_sent_and_is_given_up_needs_the_next_epoch(transactions):
