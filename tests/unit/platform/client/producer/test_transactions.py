@@ -26,7 +26,7 @@ from millrace.records.batch import read_header
 from millrace.records.compression import Codec
 from millrace.wire.messages import PRODUCE
 
-SETTINGS, _ = parse_settings({"broker.list": "localhost:1", "transactional.id": "t", "max.block.ms": 30}, {})
+PROPERTIES = {"broker.list": "localhost:1", "transactional.id": "t"}
 FIRST = Identity(7, 0, is_transactional=True)
 
 
@@ -57,8 +57,13 @@ def coordinators():
 
 @pytest.fixture
 def transactions(coordinators):
-    accumulator = Accumulator(SETTINGS, lambda: None, lambda _: None, SystemClock())
-    made = Transactions(SETTINGS, coordinators, accumulator, SystemClock())
+    return opened(coordinators)
+
+
+def opened(coordinators, **properties):
+    settings, _ = parse_settings(PROPERTIES, properties)
+    accumulator = Accumulator(settings, lambda: None, lambda _: None, SystemClock())
+    made = Transactions(settings, coordinators, accumulator, SystemClock())
     made.init()
     made.begin()
     made.add([("t", 0)])
@@ -95,7 +100,8 @@ def test_what_may_pass_is_asked_again(transactions, coordinators, call, answer):
 
 @pytest.mark.parametrize("answer", PASSING, ids=str)
 @pytest.mark.parametrize(("call", "after"), [("commit", State.COMMITTING), ("abort", State.ABORTING)])
-def test_an_end_that_is_not_answered_in_time_is_all_that_may_be_done(transactions, coordinators, call, after, answer):
+def test_an_end_that_is_not_answered_in_time_is_all_that_may_be_done(coordinators, call, after, answer):
+    transactions = opened(coordinators, max_block_ms=30)
     coordinators.answers += [answer] * 1000
     with pytest.raises(TransactionTimeoutError):
         CALLS[call](transactions)
