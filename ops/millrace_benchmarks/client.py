@@ -2,6 +2,7 @@
 
     producer   one record a call, batches of up to 1 MB, 5 ms of linger, acks=all, flushed at the end
     consumer   every record as an object, from offset 0 of one partition
+    committed  the same records as the producer's, in transactions of one record, and of a thousand
 
 All drive the same broker in the same run, in turn, on the client's core; a client's start and end are part of its time.
 confluent-kafka is librdkafka in C with a Python interface; aiokafka and kafka-python are Python, with their own
@@ -29,6 +30,7 @@ BATCH_BYTES = 1_000_000
 LINGER_MS = 5
 WAIT_MS = 10_000
 DISTINCT_VALUES = 1000
+TRANSACTIONS = ((1, "transactions of 1 record", 600), (1000, "transactions of 1,000 records", 100_000))
 SLOWER_CLIENTS = ("aiokafka", "kafka-python")
 CLIENTS = ("confluent-kafka", *SLOWER_CLIENTS)
 
@@ -38,7 +40,10 @@ Run = Callable[[str, str, list[bytes]], None]
 def run(place: Path) -> list[Figure]:
     """Measures, and returns the figures in the order of the report."""
     with millrace(place) as broker:
-        return [figure for load in LOADS for figure in _figures(broker, *load)]
+        return [
+            *(figure for load in LOADS for figure in _figures(broker, *load)),
+            *(_committed(broker, *load) for load in TRANSACTIONS),
+        ]
 
 
 def _figures(broker: Subject, size_bytes: int, name: str, count: int) -> list[Figure]:
@@ -50,6 +55,23 @@ def _figures(broker: Subject, size_bytes: int, name: str, count: int) -> list[Fi
     produced = _rates(broker.bootstrap, topic, values, PRODUCERS)
     consumed = _rates(broker.bootstrap, topic, values, CONSUMERS)
     return [*_beside(f"produce, {name}", produced), *_beside(f"consume, {name}", consumed)]
+
+
+def _committed(broker: Subject, in_one: int, name: str, count: int) -> Figure:
+    topic = f"committed-{in_one}"
+    broker.create_topic(topic)
+    value = text(LOADS[0][0])
+    transactions = [[value] * in_one] * (count // in_one)
+    with pinned():
+        ours, theirs = alternate(
+            ROUNDS,
+            per_second(count, lambda: _commit_millrace(broker.bootstrap, topic, transactions)),
+            per_second(count, lambda: _commit_confluent(broker.bootstrap, topic, transactions)),
+        )
+    return Figure(
+        name=f"produce, 100 B, {name}", value=ours, unit="records/s", yardstick="confluent-kafka",
+        yardstick_value=theirs, at_least=0.5,
+    )  # fmt: skip
 
 
 def _rates(bootstrap: str, topic: str, values: list[bytes], clients: dict[str, Run]) -> dict[str, float]:
@@ -106,6 +128,36 @@ def _produce_confluent(bootstrap: str, topic: str, values: list[bytes]) -> None:
         poll(0)
     if producer.flush(60):
         raise ClientError("confluent-kafka did not deliver all")
+
+
+def _commit_millrace(bootstrap: str, topic: str, transactions: list[list[bytes]]) -> None:
+    with Producer(
+        broker_list=bootstrap, producer_type="async", queue_time=LINGER_MS, batch_bytes=BATCH_BYTES,
+        transactional_id=topic,
+    ) as producer:  # fmt: skip
+        producer.init_transactions()
+        for values in transactions:
+            with producer.transaction():
+                for value in values:
+                    producer.send(topic, value)
+
+
+def _commit_confluent(bootstrap: str, topic: str, transactions: list[list[bytes]]) -> None:
+    import confluent_kafka  # noqa: PLC0415
+
+    settings: dict[str, str | int | bool] = {
+        "bootstrap.servers": bootstrap,
+        "linger.ms": LINGER_MS,
+        "transactional.id": topic,
+    }
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions()
+    for values in transactions:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value)
+            producer.poll(0)
+        producer.commit_transaction()
 
 
 def _produce_kafka_python(bootstrap: str, topic: str, values: list[bytes]) -> None:

@@ -17,7 +17,7 @@ from millrace.client import Cluster
 from millrace.testing.broker import BrokerProcess
 from millrace_support.broker_clusters import broker_cluster, create_replicated
 
-COPIER = Path(__file__).parent / "copiers" / "copy_with_confluent.py"
+COPIERS = Path(__file__).parent / "copiers"
 NAME = "events"
 SHORT, LONG = (1500, 4, 50), (100_000, 20, 250)  # messages, bounces, messages in a transaction
 
@@ -50,7 +50,10 @@ def sent(bootstrap, count):
 
 @pytest.mark.timeout(3000)
 @pytest.mark.soak(rounds=1, minutes=1)
-def test_transactions_copy_each_message_once_while_brokers_bounce(zookeeper, tmp_path, pytestconfig, record_property):
+@pytest.mark.parametrize("client", ["confluent", "millrace"])
+def test_transactions_copy_each_message_once_while_brokers_bounce(
+    zookeeper, tmp_path, pytestconfig, record_property, client
+):
     count, bounces, in_one = LONG if pytestconfig.getoption("--soak") else SHORT
     bounced = Counter()
     with broker_cluster(tmp_path, zookeeper.address, properties=CLUSTER_PROPERTIES) as brokers:
@@ -59,7 +62,7 @@ def test_transactions_copy_each_message_once_while_brokers_bounce(zookeeper, tmp
                 create_replicated(cluster, f"{NAME}-{end}", PARTITIONS, 3)
         expected = sent(brokers.bootstrap, count)
         reader = Reader(brokers.bootstrap, [NAME])
-        command = [sys.executable, str(COPIER), brokers.bootstrap, NAME, str(in_one)]
+        command = [sys.executable, str(COPIERS / f"copy_with_{client}.py"), brokers.bootstrap, NAME, str(in_one)]
         copier = Copier(NAME, command, tmp_path / "copier.log")
         for thread in (reader, copier):
             thread.start()

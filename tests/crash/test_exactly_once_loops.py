@@ -69,7 +69,7 @@ def commands(bootstrap, folder):
     """Returns the command of each client that is installed, by its name."""
     found = {
         name: [sys.executable, str(COPIERS / f"copy_with_{name}.py"), bootstrap, name]
-        for name in ("confluent", "aiokafka")
+        for name in ("confluent", "aiokafka", "millrace")
     }
     try:
         kafka = find_kafka("4.1")

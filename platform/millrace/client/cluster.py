@@ -262,16 +262,23 @@ class Cluster:
         """
 
         def attempt() -> Result:
-            address = self._coordinators.get((key_type, key)) or self._find_coordinator(key, key_type)
-            try:
-                result = self._on(address, action)
-            except MillraceError:
-                self._coordinators.pop((key_type, key), None)
-                raise
-            self._coordinators[key_type, key] = address
-            return result
+            return self.once_on_coordinator(key, action, key_type=key_type)
 
         return self._repeat(attempt, is_passing)
+
+    def once_on_coordinator(
+        self, key: str, action: Callable[[Connection], Result], *, key_type: int = GROUP_KEY_TYPE
+    ) -> Result:
+        """Does as `on_coordinator`, in a single attempt, after which another may ask where the coordinator is now."""
+        address = self._coordinators.get((key_type, key)) or self._find_coordinator(key, key_type)
+        try:
+            result = self._on(address, action)
+        except MillraceError as error:
+            if not isinstance(error, BrokerError) or error.broker_code in ELECTION_CODES:
+                self._coordinators.pop((key_type, key), None)
+            raise
+        self._coordinators[key_type, key] = address
+        return result
 
     def on_each_broker(self, action: Callable[[Connection], Result]) -> list[Result]:
         """Returns, for each live broker, what `action` returns for a connection to that broker."""

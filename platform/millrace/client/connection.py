@@ -114,9 +114,10 @@ CLIENT_VERSIONS = {
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
     ApiKey.DELETE_RECORDS: VersionRange(0, 2),
     ApiKey.INIT_PRODUCER_ID: VersionRange(0, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 3),  # the next ones are for brokers
     ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
     ApiKey.END_TXN: VersionRange(0, 4),  # the next ones change the producer's epoch (KIP-890)
-    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 4),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 4),  # the next one adds the group to the transaction (KIP-890)
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),

@@ -5,6 +5,7 @@ send ─► encoder ─► partitioner ─► batch of the partition ─► send
 settings      properties               plugins, events    what an application plugs in
 producer      `Producer` itself        accumulator        batches that fill, bounded, in their order
 routes        metadata, ZooKeeper      sender, link       requests and answers
+transactions  their states             transaction_…      their requests, their errors
 """
 
 from millrace.client.producer.batch import Delivery, DeliveryReport, ProducerRecord
@@ -18,6 +19,16 @@ from millrace.client.producer.plugins import (
     StringEncoder,
 )
 from millrace.client.producer.producer import Producer
+from millrace.client.producer.transaction_errors import (
+    FatalTransactionError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionFailedError,
+    TransactionStateError,
+    TransactionTimeoutError,
+)
+from millrace.client.producer.transaction_requests import GroupMetadata
 
 __all__ = [
     "BytesEncoder",
@@ -26,10 +37,18 @@ __all__ = [
     "DeliveryReport",
     "Encoder",
     "EventHandler",
+    "FatalTransactionError",
+    "GroupMetadata",
     "JsonEncoder",
     "Partitioner",
     "Producer",
+    "ProducerFencedError",
     "ProducerRecord",
     "RandomPartitioner",
     "StringEncoder",
+    "TransactionAbortedError",
+    "TransactionError",
+    "TransactionFailedError",
+    "TransactionStateError",
+    "TransactionTimeoutError",
 ]

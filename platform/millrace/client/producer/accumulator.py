@@ -42,6 +42,7 @@ class PartitionQueue:
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
+        self.name = topic, partition
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.in_flight: deque[Batch] = deque()
@@ -122,6 +123,19 @@ class PartitionQueue:
         if batch.sequence != NO_SEQUENCE:
             self._misses_sequence = True
         self._settle()
+
+    def give_up_waiting(self, until_s: float) -> list[Batch]:
+        """Removes and returns the waiting batches whose deadline is not after this monotonic time."""
+        late = [batch for batch in self.waiting if batch.deadline_s <= until_s]
+        for batch in late:
+            self.given_up(batch)
+        return late
+
+    def hold_back(self, retry_at_s: float, reason: str) -> None:
+        """Keeps the waiting batches until this monotonic time; the reason is what they are told if it gets too late."""
+        self.retry_at_s = retry_at_s
+        for batch in self.waiting:
+            batch.last_error = reason
 
     def renumber(self) -> list[Batch]:
         """Drops the waiting batches' sequence numbers, for a new epoch; removes and returns those that must keep them.
@@ -225,10 +239,17 @@ class Accumulator:
         return Delivery(batch, index)
 
     def refuse(self, error: MillraceError) -> None:
-        """Makes `append` raise this error from now on, also in threads that wait in it for room."""
+        """Makes `append` raise this error from now on, also in threads that wait for room; a closed one stays so."""
         with self.lock:
-            self.refusal = error
+            if not isinstance(self.refusal, ProducerClosedError):
+                self.refusal = error
             self.changed.notify_all()
+
+    def admit(self) -> None:
+        """Lets `append` take records again after `refuse`; a closed one stays closed."""
+        with self.lock:
+            if not isinstance(self.refusal, ProducerClosedError):
+                self.refusal = None
 
     def release(self, batch: Batch) -> None:
         """Frees the room of a batch that is done, and wakes threads that wait for it; called with the lock held."""

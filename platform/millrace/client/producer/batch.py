@@ -18,7 +18,14 @@ from typing import Any, NamedTuple
 from millrace.clock import Clock, SystemClock
 from millrace.errors import ClientError, DeliveryTimeoutError, MillraceError
 from millrace.kernel import native
-from millrace.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, sealed_batch
+from millrace.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    sealed_batch,
+)
 from millrace.records.compression import Codec, compress
 from millrace.records.record import Header, NewRecord, decode_records, encode_bodies_plainly
 
@@ -32,6 +39,7 @@ class Identity(NamedTuple):
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
+    is_transactional: bool = False
 
 
 NOBODY = Identity()
@@ -111,7 +119,7 @@ class Batch:
         deltas = self._timestamp_deltas
         header = BatchHeader(
             base_offset=0,
-            attributes=codec,
+            attributes=codec | (TRANSACTIONAL_FLAG if self.identity.is_transactional else 0),
             last_offset_delta=self.record_count - 1,
             base_timestamp=self.base_timestamp_ms,
             max_timestamp=self.base_timestamp_ms + (max(deltas) if deltas else 0),

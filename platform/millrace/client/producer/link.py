@@ -23,10 +23,10 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from millrace.addresses import Address
-from millrace.client.answers import RETRIABLE_CODES, TYPED_ERRORS
+from millrace.client.answers import RETRIABLE_CODES, TYPED_ERRORS, check
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
 from millrace.clock import Clock
-from millrace.errors import AnswerLostError, ErrorCode, UnsupportedCodecError
+from millrace.errors import AnswerLostError, ErrorCode, MillraceError, UnsupportedCodecError
 from millrace.records.compression import Codec
 from millrace.security.client_security import ClientSecurity
 from millrace.times import EPOCH
@@ -150,8 +150,9 @@ Context = TypeVar("Context")
 LAST_INFLEXIBLE_PRODUCE = 8
 FIRST_PRODUCE_WITH_ZSTD = 7
 SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
-PRODUCE_HEAD = struct.Struct(">hhi")
+PRODUCE_HEAD = struct.Struct(">hii")
 INT16 = struct.Struct(">h")
+NULL = INT16.pack(-1)
 INT32 = struct.Struct(">i")
 PARTITION_HEAD = struct.Struct(">ii")
 SEND_PARTS = 64
@@ -166,6 +167,15 @@ class Produced(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     message: str | None
+
+
+def error_of(answer: Produced) -> MillraceError:
+    """Returns the error that a partition's result tells of."""
+    try:
+        check(answer.error_code, f"produce to {answer.topic}-{answer.partition}", answer.message)
+    except MillraceError as error:
+        return error
+    return MillraceError(f"produce to {answer.topic}-{answer.partition}")
 
 
 class Waiting(NamedTuple, Generic[Context]):
@@ -183,9 +193,11 @@ class Link(Generic[Context]):
     """
 
     def __init__(
-        self, address: Address, *, client_id: str, timeout_s: float, clock: Clock, security: ClientSecurity
-    ) -> None:
+        self, address: Address, *, client_id: str, timeout_s: float, clock: Clock, security: ClientSecurity,
+        transactional_id: str | None = None,
+    ) -> None:  # fmt: skip
         self.address = address
+        self._transactional_id = transactional_id
         connection = Connection(address, client_id=client_id, timeout_s=timeout_s, clock=clock, security=security)
         self._client_id = client_id
         self._security = security
@@ -230,7 +242,11 @@ class Link(Generic[Context]):
         """Sends a Produce request of (topic, partition, batch), one for each partition; acks=0 has no response."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(ApiKey.PRODUCE, self.produce_version, self._correlation_id, self._client_id)
-        parts = [header, encode_produce_head(acks, timeout_ms, batches), *encode_topics(batches)]
+        parts = [
+            header,
+            encode_produce_head(acks, timeout_ms, batches, self._transactional_id),
+            *encode_topics(batches),
+        ]
         head = INT32.pack(sum(map(len, parts)))
         if self._joins:
             self._unwritten.append(memoryview(b"".join((head, *parts))))
@@ -320,9 +336,18 @@ def _milliseconds(time: datetime | None) -> int:
     return -1 if time is None else milliseconds(time - EPOCH)
 
 
-def encode_produce_head(acks: int, timeout_ms: int, batches: Sequence[tuple[str, int, bytes]]) -> bytes:
-    """Returns the encoded beginning of a Produce request: transactional id (null), acks, timeout, number of topics."""
-    return PRODUCE_HEAD.pack(-1, acks, timeout_ms) + INT32.pack(len({topic for topic, _, _ in batches}))
+def encode_produce_head(
+    acks: int, timeout_ms: int, batches: Sequence[tuple[str, int, bytes]], transactional_id: str | None = None
+) -> bytes:
+    """Returns the encoded beginning of a Produce request: transactional id, acks, timeout, number of topics."""
+    name = NULL if transactional_id is None else encode_string(transactional_id)
+    return name + PRODUCE_HEAD.pack(acks, timeout_ms, len({topic for topic, _, _ in batches}))
+
+
+def encode_string(text: str) -> bytes:
+    """Returns a string of the protocol: its length in bytes, then its UTF-8."""
+    data = text.encode()
+    return INT16.pack(len(data)) + data
 
 
 def encode_topics(batches: Sequence[tuple[str, int, bytes]]) -> list[bytes]:
@@ -335,8 +360,7 @@ def encode_topics(batches: Sequence[tuple[str, int, bytes]]) -> list[bytes]:
         by_topic.setdefault(topic, []).append((partition, batch))
     parts: list[bytes] = []
     for topic, partitions in by_topic.items():
-        name = topic.encode()
-        parts.append(INT16.pack(len(name)) + name + INT32.pack(len(partitions)))
+        parts.append(encode_string(topic) + INT32.pack(len(partitions)))
         for partition, batch in partitions:
             parts += (PARTITION_HEAD.pack(partition, len(batch)), batch)
     return parts

@@ -7,16 +7,22 @@ import logging
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, SupportsIndex, cast, overload
 
+from millrace.client.groups import GroupOffset
+from millrace.client.metadata import Partition
 from millrace.client.producer.batch import HANDED_OVER, Delivery, OnDelivery, ProducerRecord
 from millrace.client.producer.events import CallbackHandler, DeliveringHandler, EventHandler, EventQueue
 from millrace.client.producer.plugins import BytesEncoder, Encoder, Partitioner, StickyPartitioner
 from millrace.client.producer.routes import BrokerWatch, Routes, check_partition
 from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings, parse_zookeeper_security
+from millrace.client.producer.transaction_errors import TransactionStateError
+from millrace.client.producer.transaction_requests import GroupMetadata
+from millrace.client.producer.transactions import Transactions
 from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import ClientError, InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
@@ -69,15 +75,18 @@ class Producer:
         callbacks: CallbackHandler | None = plugins.get("callback.handler")
         if settings.is_sync and (handler is not None or callbacks is not None):
             raise InvalidConfigError("event.handler and callback.handler need producer.type=async")
+        if settings.transactional_id and (handler is not None or callbacks is not None):
+            raise InvalidConfigError("event.handler and callback.handler are not for a producer with transactional.id")
         if len(_producers) >= MAX_OPEN_PRODUCERS:
             raise TooManyProducersError(f"{len(_producers)} producers of this process are open: close those not needed")
         self._closing = threading.Lock()
         self._is_closed = False
         self._watch = self._watched() if settings.zk_connect else None
-        self._routes = Routes(
-            settings, settings.broker_list if self._watch is None else self._watch.bootstrap, self._clock
-        )
-        self._sender = Sender(settings, self._routes, self._sticky.batch_is_full, self._clock)
+        bootstrap = settings.broker_list if self._watch is None else self._watch.bootstrap
+        self._routes = Routes(settings, bootstrap, self._clock)
+        coordinators = self._routes.cluster_of(bootstrap) if settings.transactional_id else None
+        self._sender = Sender(settings, self._routes, self._sticky.batch_is_full, self._clock, coordinators)
+        self._transactions = self._sender.transactions
         self._counts = self._routes.partition_counts
         self._known: set[tuple[str, int]] = set()
         self._append = self._sender.accumulator.append
@@ -148,6 +157,63 @@ class Producer:
             delivery.result()
         return delivery
 
+    def init_transactions(self) -> None:
+        """Takes over `transactional.id`: fences its former producers, and ends what they left open; once, first of all.
+
+        Raises TransactionTimeoutError after `max.block.ms`; it may be called again. Each of these calls raises
+        TransactionStateError out of its turn, FatalTransactionError once the producer can't go on.
+        """
+        self._transactional().init()
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction: what is sent from now on becomes visible by its commit, all together or not at all."""
+        self._transactional().begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[Partition, int | GroupOffset], group: GroupMetadata | str
+    ) -> None:
+        """Commits a group's offsets, each that of the next record to read, with the transaction (KIP-447).
+
+        A group by its name alone is not asked whether a member still owns the partitions. Raises TransactionFailedError
+        where the offsets are refused, or not taken within `max.block.ms`.
+        """
+        placed = {one: GroupOffset(at, "") if isinstance(at, int) else at for one, at in offsets.items()}
+        self._transactional().send_offsets(placed, GroupMetadata(group) if isinstance(group, str) else group)
+
+    def commit_transaction(self) -> None:
+        """Waits until the brokers have all records of the transaction, and commits it.
+
+        Raises TransactionFailedError if a record or an offset was not taken: abort then. After TransactionTimeoutError
+        it is not known whether the transaction is committed, until this is called again.
+        """
+        self._transactional().commit()
+
+    def abort_transaction(self) -> None:
+        """Drops the records of the transaction, also those that the brokers have.
+
+        Raises TransactionTimeoutError after `max.block.ms`; it may be called again.
+        """
+        self._transactional().abort()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begins a transaction and commits it at the end of the `with` block; after an error, aborts it and raises.
+
+            with producer.transaction():
+                producer.send("copies", record.value)
+                producer.send_offsets_to_transaction({("events", 0): record.offset + 1}, "copier")
+
+        After TransactionTimeoutError call `commit_transaction` or `abort_transaction` again, whichever it came from.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException:
+            if self._transactional().may_be_aborted:
+                self.abort_transaction()
+            raise
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Waits until all records sent before have their reports; raises DeliveryTimeoutError after the timeout."""
         deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
@@ -157,6 +223,8 @@ class Producer:
 
     def close(self, timeout_s: float | None = None) -> None:
         """Delivers what was sent, for up to `close.timeout.ms`, and ends; does nothing if it is closed.
+
+        A transaction that is open is aborted.
 
         Raises DeliveryTimeoutError, which says how many records were not acknowledged; their reports have it, too.
         """
@@ -171,6 +239,8 @@ class Producer:
         finally:
             self._sender.stop()
             self._routes.close()
+            if self._transactions is not None:
+                self._transactions.disconnect()
             if self._watch is not None:
                 self._watch.close()
 
@@ -223,6 +293,14 @@ class Producer:
             self._known.add((topic, partition))
         return self._append(topic, partition, value, key, headers, timestamp_ms, on_delivery)
 
+    def _transactional(self) -> Transactions:
+        """Returns the transactions of this producer; raises TransactionStateError, ProducerClosedError."""
+        if self._transactions is None:
+            raise TransactionStateError("the producer has no transactions: transactional.id is not set")
+        if self._is_closed:
+            self._refuse()
+        return self._transactions
+
     def _refuse(self, *_: object) -> Delivery:
         raise self._sender.accumulator.refusal or ProducerClosedError("the producer is closed")
 
@@ -231,7 +309,15 @@ class Producer:
         if self._events is not None:
             self._events.close(timeout_s)
         self._sender.accumulator.refuse(ProducerClosedError("the producer is closed"))
+        if self._transactions is not None:
+            self._abort_within(self._transactions, max(deadline_s - self._clock.monotonic_s(), 0))
         self._sender.accumulator.flush(max(deadline_s - self._clock.monotonic_s(), 0))
+
+    def _abort_within(self, transactions: Transactions, timeout_s: float) -> None:
+        try:
+            transactions.close(timeout_s)
+        except MillraceError as error:
+            logger.warning("an open transaction is left to be aborted by the coordinator: %s", error)
 
     def _event_queue(self, handler: EventHandler | None, callbacks: CallbackHandler) -> EventQueue:
         if handler is None:
@@ -254,6 +340,8 @@ class Producer:
     def _brokers_changed(self, bootstrap: str) -> None:
         if self._is_started:  # the first news comes while the producer is being made from it
             self._routes.use_brokers(bootstrap)
+            if self._transactions is not None:
+                self._transactions.use_cluster(self._routes.cluster_of(bootstrap))
             self._sender.refresh()
 
     def _forked(self) -> None:

@@ -106,7 +106,7 @@ class Routes:
         self._settings = settings
         self._clock = clock
         self.lock = threading.Lock()
-        self.cluster = self._cluster_of(bootstrap)
+        self.cluster = self.cluster_of(bootstrap)
         self.partition_counts: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
         self.brokers: frozenset[Address] = frozenset()
@@ -150,7 +150,7 @@ class Routes:
         """Asks the brokers at these addresses for metadata from now on, in place of the former ones."""
         with self.lock:
             self.cluster.close()
-            self.cluster = self._cluster_of(bootstrap)
+            self.cluster = self.cluster_of(bootstrap)
 
     def close(self) -> None:
         """Closes the connections by which it asks for metadata."""
@@ -162,7 +162,8 @@ class Routes:
         self.lock = threading.Lock()
         self.cluster.close()
 
-    def _cluster_of(self, bootstrap: str) -> Cluster:
+    def cluster_of(self, bootstrap: str) -> Cluster:
+        """Returns a cluster that these brokers belong to, by the producer's settings; the caller closes it."""
         return Cluster(
             bootstrap,
             client_id=self._settings.client_id,

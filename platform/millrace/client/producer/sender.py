@@ -19,13 +19,14 @@ from collections.abc import Callable
 from time import sleep
 
 from millrace.addresses import Address
-from millrace.client.answers import check
+from millrace.client.cluster import Cluster
 from millrace.client.connection import asking
 from millrace.client.producer.accumulator import Accumulator, PartitionQueue
 from millrace.client.producer.batch import NOBODY, Batch, Identity, report_of
-from millrace.client.producer.link import ErrorAction, Link, Produced, action_for
+from millrace.client.producer.link import ErrorAction, Link, Produced, action_for, error_of
 from millrace.client.producer.routes import Routes
 from millrace.client.producer.settings import ProducerSettings
+from millrace.client.producer.transactions import Transactions
 from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
@@ -55,13 +56,17 @@ class Sender:
     """The thread that sends batches to leaders and handles the responses, from the constructor to `stop`."""
 
     def __init__(
-        self, settings: ProducerSettings, routes: Routes, on_full: Callable[[str], object], clock: Clock
-    ) -> None:
+        self, settings: ProducerSettings, routes: Routes, on_full: Callable[[str], object], clock: Clock,
+        coordinators: Cluster | None = None,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._routes = routes
         self._clock = clock
         self._now_s = clock.monotonic_s
         self.accumulator = Accumulator(settings, self.wake, on_full, clock)
+        self.transactions = (
+            None if coordinators is None else Transactions(settings, coordinators, self.accumulator, clock)
+        )
         self._links: dict[Address, Link[Posted]] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -80,6 +85,10 @@ class Sender:
         self.thread = threading.Thread(target=self._run, name="millrace-producer", daemon=True)
         self.accumulator.deliverer = self.thread
         self.thread.start()
+
+    @property
+    def _dropping(self) -> MillraceError | None:
+        return None if self.transactions is None else self.transactions.dropping
 
     def wake(self) -> None:
         """Wakes the thread to look for batches to send; may be called from any thread."""
@@ -108,6 +117,8 @@ class Sender:
     def abandon(self) -> None:
         """Closes the sockets in a forked child, which has no sender thread; the parent's stay open."""
         self.accumulator.abandon()
+        if self.transactions is not None:
+            self.transactions.abandon()
         for link in self._links.values():
             link.close()
         self._close()
@@ -127,6 +138,8 @@ class Sender:
         now_s = self._now_s()
         self._refresh_stale(now_s)
         ready, wake_at_s = self._ready(now_s)
+        if self.transactions is not None:
+            ready = self._in_transaction(self.transactions, ready)
         for address, queues in ready.items():
             self._send_to(address, queues)
         for link in list(self._links.values()):
@@ -184,10 +197,27 @@ class Sender:
 
     def _prepare(self, queue: PartitionQueue, now_s: float) -> list[tuple[Batch, MillraceError]]:
         """Closes a partition's due batch and begins a needed epoch; returns batches to give up, each with its error."""
-        if queue.open is not None and (self.accumulator.hurried or queue.open.ready_s <= now_s):
+        if queue.open is not None and (self.accumulator.hurried or queue.open.ready_s <= now_s or self._dropping):
             queue.close_open()
-        failed = self._expired(queue, now_s)
+        failed = self._given_up(queue, now_s)
         return failed + self._with_next_epoch(queue) if queue.needs_epoch else failed
+
+    def _in_transaction(
+        self, transactions: Transactions, ready: dict[Address, list[PartitionQueue]]
+    ) -> dict[Address, list[PartitionQueue]]:
+        """Adds the ready partitions to the transaction, and returns those that belong to it."""
+        missing = transactions.missing([queue.name for queues in ready.values() for queue in queues])
+        try:
+            transactions.add(missing)
+        except MillraceError as error:
+            self._has_news = True
+            retry_at_s = self._now_s() + transactions.pause_s()
+            with self.accumulator.lock:
+                for name in missing:
+                    self.accumulator.queues[name].hold_back(retry_at_s, str(error))
+            left = {address: [one for one in queues if one.name not in missing] for address, queues in ready.items()}
+            return {address: queues for address, queues in left.items() if queues}
+        return ready
 
     def _leader_of(self, queue: PartitionQueue) -> Address | None:
         leader = self._routes.leader(queue.topic, queue.partition)
@@ -195,14 +225,14 @@ class Sender:
             self._stale.add(queue.topic)
         return leader
 
-    def _expired(self, queue: PartitionQueue, now_s: float) -> list[tuple[Batch, MillraceError]]:
-        expired = [batch for batch in queue.waiting if batch.deadline_s <= now_s]
-        for batch in expired:
-            queue.given_up(batch)
+    def _given_up(self, queue: PartitionQueue, now_s: float) -> list[tuple[Batch, MillraceError]]:
+        dropping = self._dropping
+        if dropping is not None:
+            return [(batch, dropping) for batch in queue.give_up_waiting(math.inf)]
         waited_ms = self._settings.delivery_timeout_ms
         return [
             (batch, DeliveryTimeoutError(f"{batch.name}: not acknowledged within {waited_ms} ms: {batch.last_error}"))
-            for batch in expired
+            for batch in queue.give_up_waiting(now_s)
         ]
 
     def _with_next_epoch(self, queue: PartitionQueue) -> list[tuple[Batch, MillraceError]]:
@@ -220,7 +250,7 @@ class Sender:
 
     def _send_to(self, address: Address, queues: list[PartitionQueue]) -> None:
         try:
-            identity = self._identity or self._new_identity()
+            identity = self._current_identity()
             link = self._link_to(address)
             link.check_codec(self._settings.codec)
         except (UnsupportedCodecError, UnsupportedVersionError, SecurityError) as error:  # waiting does not mend that
@@ -295,7 +325,7 @@ class Sender:
                 self.accumulator.finishing.add(batch)
             self._finish(batch, None, answer.base_offset, answer.log_append_time_ms)
             return
-        error = _error_of(answer, batch)
+        error = error_of(answer)
         if action is ErrorAction.OUT_OF_LINE and batch.identity != NOBODY:
             self._out_of_line(queue, batch, error, forget=answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH)
         elif action is ErrorAction.TOO_LARGE and batch.count > 1:
@@ -309,10 +339,11 @@ class Sender:
     def _out_of_line(self, queue: PartitionQueue, batch: Batch, error: MillraceError, *, forget: bool) -> None:
         """Handles a refused sequence number: sends the batch again, under a new epoch if it is the partition's first.
 
-        A first batch that may have been appended is given up instead. With `forget` the producer id is given up, too.
+        A first batch that may have been appended, or is part of a transaction, is given up instead. With `forget` the
+        producer id is given up, too.
         """
         if queue.is_first(batch):
-            if batch.may_be_appended:
+            if batch.may_be_appended or self.transactions is not None:
                 self._give_up(queue, batch, error)
                 return
             logger.warning("%s goes on under a new epoch: %s", batch.name, error)
@@ -350,6 +381,9 @@ class Sender:
     def _finish(
         self, batch: Batch, error: MillraceError | None, base_offset: int = -1, log_append_time_ms: int = -1
     ) -> None:
+        if error is not None and self.transactions is not None:
+            self._has_news = True
+            self.transactions.given_up(batch, error)
         batch.finish(error, base_offset, log_append_time_ms)
         if error is not None:
             logger.warning("%d records for %s are not delivered: %s", batch.count, batch.name, error)
@@ -366,10 +400,8 @@ class Sender:
         self._has_news = True
         with self.accumulator.lock:
             for queue in queues:
-                queue.retry_at_s = self._now_s() + self._settings.retry_backoff_ms / 1000
+                queue.hold_back(self._now_s() + self._settings.retry_backoff_ms / 1000, str(error))
                 self._stale.add(queue.topic)
-                for batch in queue.waiting:
-                    batch.last_error = str(error)
 
     def _lose(self, link: Link[Posted], error: MillraceError, posting: Posted | None = None) -> None:
         self._forget(link)
@@ -395,6 +427,7 @@ class Sender:
             timeout_s=self._settings.request_timeout_ms / 1000,
             clock=self._clock,
             security=self._settings.security,
+            transactional_id=self._settings.transactional_id or None,
         )
         self._links[address] = link
         self._selector.register(link.socket, selectors.EVENT_READ, link)
@@ -411,7 +444,11 @@ class Sender:
         if self._links.get(link.address) is link and self._selector.get_key(link.socket).events != events:
             self._selector.modify(link.socket, events, link)
 
-    def _new_identity(self) -> Identity:
+    def _current_identity(self) -> Identity:
+        if self.transactions is not None:
+            return self.transactions.identity
+        if self._identity is not None:
+            return self._identity
         ask = INIT_PRODUCER_ID.ask({"transactional_id": None, "transaction_timeout": 0})
         with self._routes.lock:
             answer = self._routes.cluster.on_any(asking(ask, "producer id"))
@@ -460,11 +497,3 @@ class Sender:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
-
-
-def _error_of(answer: Produced, batch: Batch) -> MillraceError:
-    try:
-        check(answer.error_code, f"produce to {batch.name}", answer.message)
-    except MillraceError as error:
-        return error
-    return MillraceError(f"produce to {batch.name}")

@@ -59,6 +59,8 @@ class ProducerSettings:
     compression_codec: str = setting("none", "the codec of batches", choices=tuple(CODECS))
     acks: str = setting("all", "who has a record before it is acknowledged", choices=tuple(ACKS))
     enable_idempotence: bool = setting(True, "whether brokers drop what is sent twice; with acks=all alone")
+    transactional_id: str = setting("", "the name under which transactions fence one another; none for no transactions")
+    transaction_timeout_ms: int = setting(60_000, "how long a transaction may be open", minimum=1)
     max_in_flight: int = setting(5, "requests on their way to a broker", minimum=1)
     retries: int = setting(2**31 - 1, "how often a batch is sent again", minimum=0)
     retry_backoff_ms: int = setting(100, "before a batch is sent again", minimum=0)
@@ -123,6 +125,8 @@ def _given(properties: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[s
 def _check(settings: ProducerSettings, given: Mapping[str, object]) -> None:
     if bool(settings.broker_list) == bool(settings.zk_connect):
         raise InvalidConfigError("one of broker.list and zk.connect is to be given")
+    if settings.transactional_id and not (settings.enable_idempotence and settings.required_acks == -1):
+        raise InvalidConfigError("transactional.id needs enable.idempotence=true and acks=all")
     if not settings.enable_idempotence:
         return
     if "enable.idempotence" in given and settings.required_acks != -1:

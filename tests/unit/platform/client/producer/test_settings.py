@@ -53,6 +53,8 @@ def test_two_names_of_one_property_may_say_the_same():
         ({"zk.connect": "b:1"}, "one of broker.list and zk.connect"),
         ({"enable.idempotence": True, "acks": 1}, "enable.idempotence needs acks=all"),
         ({"max.in.flight": 6}, "at most 5"),
+        ({"transactional.id": "t", "acks": 1}, "transactional.id needs enable.idempotence=true and acks=all"),
+        ({"transactional.id": "t", "enable.idempotence": False}, "transactional.id needs enable.idempotence=true"),
         ({"partitioner": "nowhere.Nothing"}, "partitioner=nowhere.Nothing: no such class"),
     ],
 )
