@@ -35,7 +35,7 @@ else:
     print(tiny_package.__file__)
 """
 ASKED = "the command needs the extra 'tiny', up to 0 MB. Install it now?"
-TOLD = "the command needs the extra 'tiny': pip install 'millrace-log[tiny]'\n"
+TOLD = f"the command needs the extra 'tiny': pip install 'millrace-log[{'tiny'}]'\n"
 
 
 @pytest.fixture
