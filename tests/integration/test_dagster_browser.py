@@ -104,13 +104,13 @@ def test_a_load_is_launched_and_its_rows_plot_and_preview_are_seen(pages, ui):
 
     pages.open_asset("table/flights")
     pages.see_below("Row count", "10")
-    pages.see_below("Latest check results", "7")
+    pages.see_below("Latest check results", "8")
     pages.picture("table")
     rows = pages.preview("newest rows")
     assert sorted((row[-2], row[-1]) for row in rows) == [(of, str(delay)) for of in CARRIERS for delay in range(5)]
     pages.see_plot("rows")
     pages.choose_tab("Lineage")
-    pages.see("7 / 7 Passed")
+    pages.see("8 / 8 Passed")
     pages.picture("lineage")
 
 
@@ -143,7 +143,7 @@ def test_three_days_are_reloaded_by_a_range_of_partitions(pages, ui, table):
     pages.open_asset("table/flights")
     pages.see_plot("rows")
     pages.choose_tab("Lineage")
-    pages.see("7 / 7 Passed")
+    pages.see("8 / 8 Passed")
     pages.picture("lineage-after-reload")
 
 
