@@ -11,20 +11,29 @@ import confluent_kafka
 import pytest
 
 from millrace import Producer
+from millrace.addresses import LOOPBACK, Address
 from millrace.client import Admin, Cluster, Groups, SimpleConsumer
 from millrace.client.groups import describe_transactions
 from millrace.client.producer import FatalTransactionError, ProducerFencedError, TransactionFailedError
 from millrace.client.simple_consumer import IsolationLevel
+from millrace.errors import DeliveryTimeoutError
+from millrace.ports import free_port
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
+from millrace.wire.api import ApiKey
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_support.await_brokers import await_coordinators
+from millrace_support.lossy_relay import Fate, Losses, LossyRelay
 from millrace_support.secured_kafka import SecuredKafka
 from millrace_support.waiting import until
 
 PATIENCE_S = 60
 PARTITIONS = 2
 RECORDS = 8000
+LOSSES = (
+    ApiKey.FIND_COORDINATOR, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE, ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN,
+)  # fmt: skip
 COPIER = Path(__file__).parents[1] / "crash" / "copiers" / "copy_with_millrace.py"
 QUICK_ABORTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 pytestmark = pytest.mark.peers
@@ -231,6 +240,74 @@ def test_a_copier_that_is_killed_at_random_copies_each_record_once(broker):
     expected = sorted((b"%d" % number, number % PARTITIONS) for number in range(RECORDS))
     assert committed_by_ours(broker.bootstrap, destination) == expected
     assert committed_by_theirs(broker.bootstrap, destination) == expected
+
+
+@pytest.fixture(scope="module", params=["3.9", "4.1"])
+def lossy_kafka(request, find_peer, tmp_path_factory):
+    """A relay, and behind it a broker whose requests and answers get lost, also those that it sends itself."""
+    zookeeper = request.getfixturevalue("zookeeper").address + f"/{uuid4().hex}" if request.param == "3.9" else None
+    with LossyRelay(Losses()) as relay:
+        relay.target = Address(LOOPBACK, free_port())
+        with KafkaBroker(
+            find_peer(request.param),
+            tmp_path_factory.mktemp(f"lossy-{request.param}"),
+            zookeeper=zookeeper,
+            listen=str(relay.target),
+            properties=relay.properties,
+        ) as started:
+            await_coordinators(started)
+            yield relay
+
+
+def test_nothing_is_doubled_or_skipped_when_requests_and_answers_are_lost(lossy_kafka):
+    """Every transaction that is said to be committed counts, and no other."""
+    bootstrap, losses, chance = str(lossy_kafka.address), lossy_kafka.losses, random.Random(3)
+    topic, expected, last = created(f"t-{uuid4().hex}", bootstrap), [], -1
+    with ours(bootstrap, topic, retry_backoff_ms=5) as producer:
+        losses.often(LOSSES, 0.05, chance)
+        for number in range(100):
+            producer.begin_transaction()
+            values = [(b"%d-%d" % (number, index), index % PARTITIONS) for index in range(chance.randint(1, 9))]
+            for value, index in values:
+                producer.send(topic, value, partition=index)
+            producer.send_offsets_to_transaction({(topic, 0): number + 1}, topic)
+            if chance.random() < 0.3:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                expected, last = expected + values, number + 1
+        losses.end()
+    assert losses.seen >= set(LOSSES)
+    assert committed_by_ours(bootstrap, topic) == sorted(expected)
+    with Cluster(bootstrap) as cluster:
+        assert Groups(cluster).offsets(topic, [(topic, 0)])[topic, 0].offset == last
+
+
+@pytest.mark.parametrize("late", [ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.PRODUCE])
+def test_what_comes_late_does_not_get_into_the_next_transaction(lossy_kafka, late):
+    bootstrap = str(lossy_kafka.address)
+    topic = created(f"t-{uuid4().hex}", bootstrap)
+    with ours(bootstrap, topic, delivery_timeout_ms=2000, retry_backoff_ms=100) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"a", partition=0).result()
+        if late is ApiKey.PRODUCE:
+            lossy_kafka.losses.always(late, Fate.COMES_LATE)
+            assert isinstance(producer.send(topic, b"late", partition=0).report().error, DeliveryTimeoutError)
+            lossy_kafka.losses.end()
+            producer.abort_transaction()
+        else:
+            lossy_kafka.losses.once(late, Fate.COMES_LATE)
+            producer.send_offsets_to_transaction({(topic, 0): 5}, topic)
+            producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"not yet", partition=0).result()
+        producer.send_offsets_to_transaction({(topic, 0): 9}, topic)
+        assert lossy_kafka.deliver_late() > 0
+        producer.abort_transaction()
+    committed = late is not ApiKey.PRODUCE
+    assert committed_by_ours(bootstrap, topic) == ([(b"a", 0)] if committed else [])
+    with Cluster(bootstrap) as cluster:
+        assert Groups(cluster).offsets(topic, [(topic, 0)])[topic, 0].offset == (5 if committed else -1)
 
 
 @pytest.mark.parametrize("version", ["3.9", "4.1"])

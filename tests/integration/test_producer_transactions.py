@@ -30,7 +30,7 @@ from millrace.errors import (
 )
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
-from millrace_support.lossy_relay import Fate, LossyRelay
+from millrace_support.lossy_relay import Fate, Losses, LossyRelay
 from millrace_support.waiting import until
 
 PROPERTIES = {
@@ -166,39 +166,27 @@ LOSSES = [ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITION
 LOSSES += [ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
 
 
-class Losses:
-    """The fate of requests: `plan` has the fates that are still to come, by API."""
-
-    def __init__(self):
-        self.plan, self.seen = {}, []
-
-    def __call__(self, api_key):
-        self.seen.append(api_key)
-        return self.plan.pop(api_key, Fate.PASSES)
-
-
 @pytest.fixture(scope="module")
 def lossy(tmp_path_factory):
-    """(address of a broker whose requests and answers get lost, the fates)."""
-    losses = Losses()
+    """A relay, and behind it a broker whose requests and answers get lost."""
     with (
-        LossyRelay(losses) as relay,
+        LossyRelay(Losses()) as relay,
         BrokerProcess(tmp_path_factory.mktemp("lossy"), properties=PROPERTIES | relay.properties) as broker,
     ):
         relay.target = parse_address(broker.bootstrap)
-        losses.deliver_late = relay.deliver_late
-        yield str(relay.address), losses
+        yield relay
 
 
 @pytest.mark.parametrize("fate", [Fate.IS_LOST, Fate.LOSES_ITS_ANSWER])
 @pytest.mark.parametrize("lost", LOSSES)
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_nothing_is_doubled_or_skipped_when_one_is_lost(lossy, lost, fate, is_commit):
-    bootstrap, losses = lossy
+    bootstrap, losses = str(lossy.address), lossy.losses
     topic = created(bootstrap, f"{lost.name}-{fate.name}-{is_commit}")
-    losses.plan = {lost: fate} if lost in (ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID) else {}
+    if lost in (ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID):
+        losses.once(lost, fate)
     with transactional(bootstrap, topic) as producer:
-        losses.plan[lost] = fate
+        losses.once(lost, fate)
         producer.begin_transaction()
         send_each(producer, topic, b"a", b"b", b"c")
         producer.flush()
@@ -214,16 +202,10 @@ def test_nothing_is_doubled_or_skipped_when_one_is_lost(lossy, lost, fate, is_co
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_doubled_or_skipped_when_many_are_lost(lossy, seed):
     """Every transaction that is said to be committed counts, and no other; a twentieth of all requests goes wrong."""
-    bootstrap, losses = lossy
+    bootstrap, losses = str(lossy.address), lossy.losses
     topic, chance, expected = created(bootstrap, f"many-{seed}"), random.Random(seed), []
-
-    class Often(dict):
-        def pop(self, api_key, _):
-            fates = (Fate.IS_LOST, Fate.LOSES_ITS_ANSWER)
-            return chance.choice(fates) if api_key in LOSSES and chance.random() < 0.05 else Fate.PASSES
-
     with transactional(bootstrap, topic, retry_backoff_ms=5) as producer:
-        losses.plan = Often()
+        losses.often(LOSSES, 0.05, chance)
         for number in range(60):
             producer.begin_transaction()
             values = [b"%d-%d" % (number, index) for index in range(chance.randint(1, 9))]
@@ -235,65 +217,76 @@ def test_nothing_is_doubled_or_skipped_when_many_are_lost(lossy, seed):
                 producer.commit_transaction()
                 expected += values
                 last = number + 1
-        losses.plan = {}
+        losses.end()
     assert committed(bootstrap, topic) == sorted(expected)
     assert offset_of(bootstrap, topic, topic) == last
 
 
 def test_a_batch_that_comes_after_its_abort_is_refused(lossy):
     """Under the former epoch the broker would take it into the next transaction, or the next one's record for it."""
-    bootstrap, losses = lossy
+    bootstrap, losses = str(lossy.address), lossy.losses
     topic = created(bootstrap, "late-batch")
     with transactional(bootstrap, topic, delivery_timeout_ms=300, retry_backoff_ms=100) as producer:
         producer.begin_transaction()
         producer.send(topic, b"a", partition=0).result()
-        losses.plan = Always({ApiKey.PRODUCE: Fate.COMES_LATE})
+        losses.always(ApiKey.PRODUCE, Fate.COMES_LATE)
         late = producer.send(topic, b"late", partition=0)
         assert isinstance(late.report().error, DeliveryTimeoutError)
-        losses.plan = {}
+        losses.end()
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"next", partition=0).result()
-            assert losses.deliver_late() > 0
+            assert lossy.deliver_late() > 0
     assert committed(bootstrap, topic) == [b"next"]
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_offset_that_comes_late_does_not_get_into_the_next_transaction(lossy, is_commit):
+    bootstrap, losses = str(lossy.address), lossy.losses
+    topic = created(bootstrap, f"late-offset-{is_commit}")
+    with transactional(bootstrap, topic) as producer:
+        losses.once(ApiKey.TXN_OFFSET_COMMIT, Fate.COMES_LATE)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({(topic, 0): 5}, topic)
+        producer.commit_transaction() if is_commit else producer.abort_transaction()
+        with producer.transaction():
+            producer.send_offsets_to_transaction({(topic, 0): 9}, topic)
+            assert lossy.deliver_late() == 1
+        assert offset_of(bootstrap, topic, topic) == 9
+        with producer.transaction():
+            send_each(producer, topic, b"a")
+    assert offset_of(bootstrap, topic, topic) == 9
+
+
 def test_a_commit_that_comes_twice_does_not_commit_the_next_transaction(lossy):
-    bootstrap, losses = lossy
+    bootstrap, losses = str(lossy.address), lossy.losses
     topic = created(bootstrap, "late-commit")
     with transactional(bootstrap, topic) as producer:
-        losses.plan = {ApiKey.END_TXN: Fate.COMES_LATE}
+        losses.once(ApiKey.END_TXN, Fate.COMES_LATE)
         with producer.transaction():
             send_each(producer, topic, b"a")
         producer.begin_transaction()
         producer.send(topic, b"not yet", partition=0).result()
-        assert losses.deliver_late() == 1
+        assert lossy.deliver_late() == 1
         assert committed_before_the_end(bootstrap, topic) == [b"a"]
         producer.abort_transaction()
     assert committed(bootstrap, topic) == [b"a"]
 
 
-class Always(dict):
-    """Fates that stay, by API."""
-
-    def pop(self, api_key, default):
-        return self.get(api_key, default)
-
-
 def test_a_commit_that_is_not_answered_in_time_is_repeated(lossy):
-    bootstrap, losses = lossy
+    bootstrap, losses = str(lossy.address), lossy.losses
     topic = created(bootstrap, "late")
     with transactional(bootstrap, topic, max_block_ms=200) as producer:
         producer.begin_transaction()
         send_each(producer, topic, b"a")
-        losses.plan = Always({ApiKey.END_TXN: Fate.LOSES_ITS_ANSWER})
+        losses.always(ApiKey.END_TXN, Fate.LOSES_ITS_ANSWER)
         with pytest.raises(TransactionTimeoutError):
             producer.commit_transaction()
         with pytest.raises(TransactionStateError, match="call commit_transaction again"):
             producer.abort_transaction()
         with pytest.raises(TransactionStateError, match="call commit_transaction again"):
             producer.send(topic, b"b")
-        losses.plan = {}
+        losses.end()
         producer.commit_transaction()
     assert committed(bootstrap, topic) == [b"a"]
 

@@ -1,6 +1,6 @@
 """A relay before one broker that loses requests, or answers to them, as the test says; then it ends the connection.
 
-    with LossyRelay(fate) as relay:                       # def fate(api_key) -> Fate
+    with LossyRelay(Losses()) as relay:
         with BrokerProcess(folder, properties=relay.properties) as broker:
             relay.target = parse_address(broker.bootstrap)
 
@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Collection
 from enum import Enum, auto
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -30,11 +31,45 @@ class Fate(Enum):
     COMES_LATE = auto()  # lost for the client, though the broker gets it by `deliver_late`
 
 
+class Losses:
+    """The fate of each request: that of `once` or `always` for its API, or else, by `often`, a random one."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.end()
+
+    def once(self, api_key: int, fate: Fate) -> None:
+        """Gives the next request of an API a fate."""
+        self._once[api_key] = fate
+
+    def always(self, api_key: int, fate: Fate) -> None:
+        """Gives all requests of an API a fate."""
+        self._always[api_key] = fate
+
+    def often(self, api_keys: Collection[int], share: float, chance: Random) -> None:
+        """Loses a share of the requests of these APIs, or their answers."""
+        self._often, self._share, self._chance = frozenset(api_keys), share, chance
+
+    def end(self) -> None:
+        """Lets all requests pass from now on."""
+        self._once: dict[int, Fate] = {}
+        self._always: dict[int, Fate] = {}
+        self._often: frozenset[int] = frozenset()
+
+    def fate(self, api_key: int) -> Fate:
+        """Returns what becomes of a request."""
+        self.seen.add(api_key)
+        fate = self._once.pop(api_key, None) or self._always.get(api_key)
+        if fate is None and api_key in self._often and self._chance.random() < self._share:
+            return self._chance.choice((Fate.IS_LOST, Fate.LOSES_ITS_ANSWER))
+        return fate or Fate.PASSES
+
+
 class LossyRelay:
     """Listens on a free port of the loopback, and passes whole requests and answers on, one after the other."""
 
-    def __init__(self, fate: Callable[[int], Fate]) -> None:
-        self.fate = fate
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
         self.target: Address
         self._server = socket.create_server((LOOPBACK, 0))
         self.address = Address(*self._server.getsockname())
@@ -78,7 +113,7 @@ class LossyRelay:
         with contextlib.suppress(OSError, EOFError), client, socket.create_connection(self.target) as broker:
             while True:
                 request = _frame(client)
-                fate = self.fate(int.from_bytes(request[SIZE_BYTES : SIZE_BYTES + 2], "big"))
+                fate = self.losses.fate(int.from_bytes(request[SIZE_BYTES : SIZE_BYTES + 2], "big"))
                 if fate is Fate.COMES_LATE:
                     self._late.append(request)
                 if fate in {Fate.COMES_LATE, Fate.IS_LOST}:

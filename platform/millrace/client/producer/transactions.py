@@ -15,8 +15,8 @@ A record must neither be doubled nor skipped by what is late or lost:
   still be on its way. The next one begins under the next epoch (KIP-360), so that brokers refuse all of that.
 - A commit that is not answered may be repeated, and nothing else may be done: nobody knows yet whether it counts.
 - A leader that knows of a later epoch fails the transaction. Its abort asks the coordinator for the next epoch, which
-  is refused if another producer has taken over. Where the transaction was only open for too long, brokers from Apache
-  Kafka 4.0 on grant it (KIP-588).
+  is refused if another producer has taken over. Where the transaction was only open for too long, Millrace and Apache
+  Kafka 4.1 grant it (KIP-588).
 """
 
 from __future__ import annotations
