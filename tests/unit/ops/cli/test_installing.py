@@ -1,5 +1,6 @@
 """What a command lacks: a person at a terminal is asked and pip installs it, a script gets the command as an error."""
 
+import contextlib
 import os
 import pty
 import subprocess
@@ -35,7 +36,8 @@ else:
     print(tiny_package.__file__)
 """
 ASKED = "the command needs the extra 'tiny', up to 0 MB. Install it now?"
-TOLD = f"the command needs the extra 'tiny': pip install 'millrace-log[{'tiny'}]'\n"
+COMMAND = "pip install 'millrace-log[{}]'".format("tiny")
+TOLD = f"the command needs the extra 'tiny': {COMMAND}\n"
 
 
 @pytest.fixture
@@ -59,10 +61,20 @@ def run(tmp_path):
         with subprocess.Popen(command, env=environment, stdin=terminal, stdout=-1, stderr=terminal) as process:
             os.close(terminal)
             os.write(master, f"{answer}\n".encode())
-            output = process.stdout.read().decode()
-        return output, os.read(master, 100_000).decode()
+            shown = all_of(master)
+            return process.stdout.read().decode(), shown
 
     return program
+
+
+def all_of(master):
+    """Returns what programs write to a terminal until the last of them has closed it; Linux tells that by an error."""
+    found = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(master, 100_000):
+            found += part
+    os.close(master)
+    return found.decode()
 
 
 def test_a_script_gets_the_command_and_is_not_asked(run):
@@ -84,7 +96,7 @@ def test_a_person_who_agrees_goes_on_at_once(run, tmp_path):
 
 def test_what_pip_cannot_install_is_told_with_the_command(run, tmp_path):
     output, shown = run("y", package=tmp_path / "absent-1.0-py3-none-any.whl")
-    assert output == "pip did not install the extra 'tiny': pip install 'millrace-log[tiny]' says why\n"
+    assert output == f"pip did not install the extra 'tiny': {COMMAND} says why\n"
     assert "absent-1.0-py3-none-any.whl" in shown
 
 
