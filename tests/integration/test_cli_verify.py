@@ -188,29 +188,23 @@ def test_records_may_be_deleted_up_to_the_midst_of_a_batch(broker):
     assert (events["batches"], events["next_offset"]) == (9, BATCHES * RECORDS_PER_BATCH)
 
 
-def test_damage_beneath_a_running_broker_is_named_by_its_offset(broker, segment):
+@pytest.mark.broker_errors(r"damage_search: \S+: offsets 100 to 109 are damaged")
+@pytest.mark.parametrize(("at", "damage"), [(70, b"\xff\xff"), (16, b"\x07")], ids=["record", "header"])
+def test_damage_beneath_a_running_broker_is_a_finding_and_the_other_topics_are_read(broker, segment, at, damage):
+    """The broker checks what it sends, and answers with an error instead of damage."""
     position, header = batches_of(segment)[1]
-    overwrite(segment, position + 70, b"\xff\xff")
-    [events] = rows("--bootstrap", broker.bootstrap, "events", status=1)
-    reason = f"CRC-32C of the batch at offset {header.base_offset} is wrong"
-    assert events["findings"] == [{"offset": header.base_offset, "reason": reason}]
-    assert (events["batches"], events["next_offset"]) == (BATCHES, BATCHES * RECORDS_PER_BATCH)
-    code, output, error = verify("--bootstrap", broker.bootstrap)
-    assert (code, error) == (1, "")
-    header_line, events_line, others_line, finding = output.splitlines()
-    assert header_line.split("  ")[0] == "topic"
-    assert [line.split()[0] for line in (events_line, others_line)] == ["events", "others"]
-    assert finding == f"events-0: offset {header.base_offset}: {reason}"
-
-
-def test_a_header_that_is_damaged_is_a_finding_and_the_other_topics_are_read(broker, segment):
-    position, header = batches_of(segment)[1]
-    overwrite(segment, position + 16, b"\x07")
+    overwrite(segment, position + at, damage)
     events, others = rows("--bootstrap", broker.bootstrap, status=1)
     [finding] = events["findings"]
-    assert finding["offset"] == header.base_offset
-    assert finding["reason"].endswith("; the partition is not checked from here on")
+    assert finding["offset"] == header.base_offset == 100
+    assert finding["reason"].endswith("(CORRUPT_MESSAGE); the partition is not checked from here on")
     assert others["findings"] == []
+    code, output, error = verify("--bootstrap", broker.bootstrap)
+    assert (code, error) == (1, "")
+    header_line, events_line, others_line, line = output.splitlines()
+    assert header_line.split("  ")[0] == "topic"
+    assert [line.split()[0] for line in (events_line, others_line)] == ["events", "others"]
+    assert line == f"events-0: offset 100: {finding['reason']}"
 
 
 def test_records_that_are_deleted_meanwhile_are_not_missed(broker, monkeypatch):
