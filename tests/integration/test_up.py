@@ -22,6 +22,7 @@ from millrace.zk.embedded import is_serving
 from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.supervised import session_members
 from millrace_pipelines.project import make_project
+from millrace_support.dagster_ui import DagsterUi
 from millrace_support.log_guard import GUARD
 from millrace_support.waiting import awaited, until
 
@@ -325,6 +326,7 @@ def test_a_typo_in_a_declaration_stops_neither_the_broker_nor_the_definitions_of
 
     assert outcome_of_a_load() == ("SUCCESS", ""), "before the fault is known"
     await_line(process, fault)
+    until(lambda: DagsterUi(api.url).checked("declaration"), lambda checks: checks == {"as_written": "FAILED"})
     assert outcome_of_a_load() == ("SUCCESS", ""), "by the last good definitions"
 
 

@@ -23,6 +23,7 @@ from millrace_pipelines.last_good import digest_of, noted_fault
 
 AS_WRITTEN = "as_written"
 DAGSTER_URL = VARIABLES["dagster_url"]
+STALE = f"The files have changed: reload the code location, which happens by itself where {DAGSTER_URL} is set."
 GOOD = "The definitions are those of the project's files."
 GOES_ON = "Until that is mended, the last good definitions go on, where there are any."
 
@@ -91,11 +92,18 @@ def files_sensor(files: ProjectFiles, clusters: Sequence[str]) -> dg.SensorDefin
     )
     def project_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Compares the files with those that were loaded, and reports the fault of these once for each change."""
-        mark = f"{files.digest} {files.fault}"
-        with failing_in_words():
-            changed = "" if digest_of(files.root) == files.digest else _reloaded(context)
-        news = () if context.cursor == mark else [_evaluation(cluster, files.fault) for cluster in clusters]
-        return dg.SensorResult(asset_events=news, skip_reason=changed or _said(files.fault), cursor=mark)
+        now, url = digest_of(files.root), os.environ.get(DAGSTER_URL)
+        loaded, says = files, _said(files.fault)
+        if now != files.digest and not url:
+            says = STALE
+        elif now != files.digest and url:
+            with failing_in_words():
+                reload_location(context, url)
+            loaded = files._replace(digest=now, fault=noted_fault(files.root))
+            says = f"The files have changed, and were loaded again. {_said(loaded.fault)}"
+        mark = f"{loaded.digest} {loaded.fault}"
+        news = () if context.cursor == mark else [_evaluation(cluster, loaded.fault) for cluster in clusters]
+        return dg.SensorResult(asset_events=news, skip_reason=says, cursor=mark)
 
     return project_files
 
@@ -104,12 +112,3 @@ def _evaluation(cluster: str, fault: str) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=declaration_asset(cluster).key, check_name=AS_WRITTEN, passed=not fault, description=_said(fault)
     )
-
-
-def _reloaded(context: dg.SensorEvaluationContext) -> str:
-    """Has Dagster load the changed files; returns a sentence."""
-    url = os.environ.get(DAGSTER_URL)
-    if not url:
-        return f"The files have changed: reload the code location, which happens by itself where {DAGSTER_URL} is set."
-    reload_location(context, url)
-    return "The files have changed, and were loaded again."
