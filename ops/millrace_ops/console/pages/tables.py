@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -142,9 +143,16 @@ def table_locations_by_name(warehouse: str) -> dict[str, str]:
         found = table_locations(warehouse)
     except OSError as error:
         sentence = f"the tables of admin.console.warehouse={warehouse} can't be listed: {error.strerror or error}"
-        logger.warning(sentence)
-        raise InvalidRequestError(sentence) from error
+        _warn_once(sentence)
+        way_on = "; the first load into it makes it" if isinstance(error, FileNotFoundError) else ""
+        raise InvalidRequestError(f"{sentence}{way_on}") from error
     return {one.removeprefix(root).strip("/") or os.path.basename(one): one for one in found}
+
+
+@lru_cache(maxsize=16)
+def _warn_once(sentence: str) -> None:
+    """Writes a sentence to the log the first time only: pages ask for themselves again and again."""
+    logger.warning(sentence)
 
 
 def _locations(console: Console) -> dict[str, str]:
