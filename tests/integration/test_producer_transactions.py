@@ -1,6 +1,8 @@
 """Transactions of `Producer`: all or nothing, whatever is lost, late, fenced or killed."""
 
 import random
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -411,6 +413,48 @@ def test_closing_aborts_what_is_open(served, topic):
         assert describe_transactions(cluster, [topic])[0].state == "CompleteAbort"
     with pytest.raises(ProducerClosedError):
         producer.begin_transaction()
+
+
+def test_the_interpreters_exit_aborts_what_is_open(served, topic):
+    code = f"""
+from millrace import Producer
+producer = Producer(broker_list="{served.bootstrap}", transactional_id="{topic}")
+producer.init_transactions()
+producer.begin_transaction()
+producer.send("{topic}", b"open", partition=0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    with Cluster(served.bootstrap) as cluster:
+        assert describe_transactions(cluster, [topic])[0].state == "CompleteAbort"
+    assert committed(served.bootstrap, topic) == []
+
+
+def test_a_forked_child_is_refused_and_the_parent_commits(served, topic):
+    code = f"""
+import os
+from millrace import Producer
+from millrace.errors import ProducerClosedError
+producer = Producer(broker_list="{served.bootstrap}", transactional_id="{topic}")
+producer.init_transactions()
+producer.begin_transaction()
+producer.send("{topic}", b"before", partition=0)
+child = os.fork()
+if not child:
+    refused = 0
+    for call in (producer.commit_transaction, producer.abort_transaction, lambda: producer.send("{topic}", b"child")):
+        try:
+            call()
+        except ProducerClosedError:
+            refused += 1
+    producer.close()
+    os._exit(refused)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+producer.send("{topic}", b"after", partition=0)
+producer.commit_transaction()
+producer.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert committed(served.bootstrap, topic) == [b"after", b"before"]
 
 
 def test_closing_says_nothing_of_a_transaction_that_another_has_aborted(served, topic):
