@@ -36,7 +36,10 @@ class Losses:
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
-        self.end()
+        self._once: dict[int, Fate] = {}
+        self._always: dict[int, Fate] = {}
+        self._often: frozenset[int] = frozenset()
+        self._share, self._chance = 0.0, Random(0)  # noqa: S311 -- chooses what a test loses
 
     def once(self, api_key: int, fate: Fate) -> None:
         """Gives the next request of an API a fate."""
@@ -52,9 +55,9 @@ class Losses:
 
     def end(self) -> None:
         """Lets all requests pass from now on."""
-        self._once: dict[int, Fate] = {}
-        self._always: dict[int, Fate] = {}
-        self._often: frozenset[int] = frozenset()
+        self._once.clear()
+        self._always.clear()
+        self._often = frozenset()
 
     def fate(self, api_key: int) -> Fate:
         """Returns what becomes of a request."""

@@ -177,7 +177,7 @@ class Producer:
         A group by its name alone is not asked whether a member still owns the partitions. Raises TransactionFailedError
         where the offsets are refused, or not taken within `max.block.ms`.
         """
-        placed = {one: GroupOffset(at, "") if isinstance(at, int) else at for one, at in offsets.items()}
+        placed = {one: at if isinstance(at, GroupOffset) else GroupOffset(at, "") for one, at in offsets.items()}
         self._transactional().send_offsets(placed, GroupMetadata(group) if isinstance(group, str) else group)
 
     def commit_transaction(self) -> None:

@@ -51,14 +51,18 @@ class ProducerFencedError(FatalTransactionError, code=ErrorCode.PRODUCER_FENCED)
 FENCED_CODES = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 FATAL_CODES = frozenset(
     {
-        ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-COORDINATORS_FATAL_CODES = FATAL_CODES | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
+COORDINATORS_FATAL_CODES = FATAL_CODES | {ErrorCode.INVALID_TXN_STATE}
 LATE_CODES = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION})
+
+
+def is_fenced(error: MillraceError) -> bool:
+    """Returns whether a broker says that it knows a later epoch of the producer."""
+    return isinstance(error, BrokerError) and error.broker_code in FENCED_CODES
 
 
 def may_pass(error: MillraceError) -> bool:
@@ -69,7 +73,7 @@ def may_pass(error: MillraceError) -> bool:
 def fatal_error(transactional_id: str, error: MillraceError) -> FatalTransactionError:
     """Returns the error of a producer that can't go on, caused by this one."""
     fatal = FatalTransactionError(f"transactional id {transactional_id}: {error}; close this producer and make another")
-    if isinstance(error, BrokerError) and error.broker_code in FENCED_CODES:
+    if is_fenced(error):
         fatal = ProducerFencedError(
             f"transactional id {transactional_id}: another producer has it now, or the transaction was open for longer "
             f"than transaction.timeout.ms; close this producer: {error}"
@@ -81,7 +85,7 @@ def fatal_error(transactional_id: str, error: MillraceError) -> FatalTransaction
 def is_fatal(error: MillraceError, *, from_coordinator: bool) -> bool:
     """Returns whether a producer can't go on after this error.
 
-    A leader's INVALID_PRODUCER_EPOCH is not the last word: the coordinator is asked by the abort.
+    That another has fenced it is not the last word: its abort asks the coordinator whether there is another.
     """
     if isinstance(error, UnsupportedVersionError):
         return True

@@ -14,9 +14,9 @@ A record must neither be doubled nor skipped by what is late or lost:
 - Where a batch that was sent is given up, or the answer of a coordinator is lost, something of this transaction may
   still be on its way. The next one begins under the next epoch (KIP-360), so that brokers refuse all of that.
 - A commit that is not answered may be repeated, and nothing else may be done: nobody knows yet whether it counts.
-- A leader that knows of a later epoch fails the transaction. Its abort asks the coordinator for the next epoch, which
+- A broker that knows of a later epoch fails the transaction. Its abort asks the coordinator for the next epoch, which
   is refused if another producer has taken over. Where the transaction was only open for too long, Millrace and Apache
-  Kafka 4.1 grant it (KIP-588).
+  Kafka 4.1 grant it (KIP-588). A commit that is refused so ends the producer: an earlier attempt at it may count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from millrace.client.producer.accumulator import Accumulator
 from millrace.client.producer.batch import NOBODY, Batch, Identity
 from millrace.client.producer.settings import ProducerSettings
 from millrace.client.producer.transaction_errors import (
-    FENCED_CODES,
     TransactionAbortedError,
     TransactionError,
     TransactionStateError,
@@ -44,6 +43,7 @@ from millrace.client.producer.transaction_errors import (
     failed_error,
     fatal_error,
     is_fatal,
+    is_fenced,
     may_pass,
 )
 from millrace.client.producer.transaction_requests import GroupMetadata
@@ -295,7 +295,7 @@ class Transactions:
         if not commit:
             if code == ErrorCode.INVALID_TXN_STATE and not (self._partitions or self._groups):
                 return  # no request that adds to it has come through
-            if code in FENCED_CODES:
+            if is_fenced(error):
                 self._initialize(self.identity)
                 return
         elif code == ErrorCode.TRANSACTION_ABORTABLE:
@@ -311,7 +311,7 @@ class Transactions:
         try:
             self.identity = self._ask(self._id, TRANSACTION_KEY_TYPE, action, deadline_s)
         except MillraceError as error:
-            if not is_fatal(error, from_coordinator=True):
+            if not (is_fenced(error) or is_fatal(error, from_coordinator=True)):
                 raise
             self._become(State.FATAL, fatal := fatal_error(self._id, error))
             raise fatal from error

@@ -80,9 +80,10 @@ PASSING = [
     ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.CONCURRENT_TRANSACTIONS, BrokerUnreachableError("gone"), AnswerLostError("lost"),
 ]  # fmt: skip
+FENCED = [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH]
 FATAL = [
-    ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE, UnsupportedVersionError("too old"),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TXN_STATE, UnsupportedVersionError("too old"),
 ]  # fmt: skip
 REFUSED = [
     ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID,
@@ -114,12 +115,14 @@ def test_an_end_that_is_not_answered_in_time_is_all_that_may_be_done(coordinator
     assert transactions.state is State.READY
 
 
-@pytest.mark.parametrize("answer", FATAL, ids=str)
-@pytest.mark.parametrize("call", ["offsets", "commit"])
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [*((call, answer) for call in ("offsets", "commit") for answer in FATAL), *(("commit", one) for one in FENCED)],
+    ids=str,
+)
 def test_what_is_fatal_ends_the_producer(transactions, coordinators, call, answer):
     coordinators.answers.append(answer)
-    fenced = answer in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-    with pytest.raises(ProducerFencedError if fenced else FatalTransactionError, match="close this producer"):
+    with pytest.raises(ProducerFencedError if answer in FENCED else FatalTransactionError, match="close this producer"):
         CALLS[call](transactions)
     assert transactions.state is State.FATAL
     for again in (*CALLS.values(), Transactions.begin):
@@ -127,7 +130,7 @@ def test_what_is_fatal_ends_the_producer(transactions, coordinators, call, answe
             again(transactions)
 
 
-@pytest.mark.parametrize("answer", REFUSED, ids=str)
+@pytest.mark.parametrize("answer", [*REFUSED, *FENCED], ids=str)
 def test_offsets_that_are_refused_fail_the_transaction_alone(transactions, coordinators, answer):
     coordinators.answers += [ErrorCode.NONE, answer]
     with pytest.raises(TransactionFailedError):
@@ -150,7 +153,7 @@ def test_a_commit_of_which_nobody_knows_what_became_is_never_aborted(transaction
     assert transactions.state is state
 
 
-@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+@pytest.mark.parametrize("code", FENCED)
 @pytest.mark.parametrize("has_other_owner", [True, False])
 def test_an_abort_that_is_fenced_asks_for_the_next_epoch(transactions, coordinators, code, has_other_owner):
     coordinators.answers += [code, ErrorCode.PRODUCER_FENCED] if has_other_owner else [code]
@@ -181,7 +184,7 @@ def test_after_a_lost_answer_to_the_first_partition_the_abort_is_asked_for(trans
     assert (transactions.state, len(coordinators.answers)) == (State.READY, 0)
 
 
-@pytest.mark.parametrize("answer", [*REFUSED, *FATAL], ids=str)
+@pytest.mark.parametrize("answer", [*REFUSED, *FENCED, *FATAL], ids=str)
 def test_a_partition_that_is_refused_ends_the_transaction_or_the_producer(transactions, coordinators, answer):
     coordinators.answers.append(answer)
     with pytest.raises(MillraceError):
