@@ -75,6 +75,10 @@ class DagsterPages:
         """Waits until the window shows a text, alone in an element."""
         expect(self._page.get_by_text(text, exact=True).first).to_be_visible()
 
+    def see_part(self, text: str) -> None:
+        """Waits until the window shows a text, as a part of what an element has."""
+        expect(self._page.get_by_text(text).first).to_be_visible()
+
     def see_below(self, heading: str, text: str) -> None:
         """Waits until the window shows a text in the box that a heading begins."""
         box = self._page.get_by_text(heading, exact=True).locator("xpath=..")
