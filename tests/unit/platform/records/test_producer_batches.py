@@ -72,7 +72,11 @@ def test_a_split_batch_is_the_same_records_under_the_same_numbers(codec):
     batch, told = sent(10, 10, 10, 10, codec=codec), []
     batch.callbacks = [(index, told.append) for index in (0, 2, 3)]
     first, second = batch.split(codec)
-    assert (first.sequence, second.sequence, first.identity, second.identity) == (MAX_SEQUENCE - 1, 0, *[(9, 2)] * 2)
+    assert (first.sequence, second.sequence, first.identity, second.identity) == (
+        MAX_SEQUENCE - 1,
+        0,
+        *[Identity(9, 2)] * 2,
+    )
     assert first.size_bytes + second.size_bytes == batch.size_bytes
     assert [[index for index, _ in part.callbacks] for part in (first, second)] == [[0], [0, 1]]
     assert [batch.find(index) for index in range(4)] == [(first, 0), (first, 1), (second, 0), (second, 1)]
