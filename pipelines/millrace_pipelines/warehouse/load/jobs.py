@@ -28,6 +28,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -35,9 +36,9 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, SparkContext, TaskContext
+from pyspark import Accumulator, InheritableThread, SparkContext, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
@@ -133,7 +134,7 @@ def _load_or_damage(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, 
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     """Runs the tasks of a data frame and returns their results; raises LoadFailedError where it fails or is damaged."""
     try:
-        rows = frame.collect()
+        rows = _collected(frame)
     except (PySparkException, Py4JError) as error:
         raise LoadFailedError(f"loading {topic}: {_cause(error)}") from error
     results = [TaskResult.from_json(row.result) for row in rows]
@@ -141,6 +142,20 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
         if result.damage:
             raise LoadFailedError(f"{result.damage}; {Accept.LOST_OFFSETS.flag} of a load goes on behind it")
     return results
+
+
+def _collected(frame: DataFrame) -> list[Row]:
+    """Collects a data frame on a thread, so that Ctrl-C meets one that waits, and no call of the JVM."""
+    outcome: Future[list[Row]] = Future()
+
+    def collect() -> None:
+        try:
+            outcome.set_result(frame.collect())
+        except BaseException as error:  # noqa: BLE001 -- the thread that waits raises it
+            outcome.set_exception(error)
+
+    InheritableThread(target=collect, session=frame.sparkSession, name="load-collect", daemon=True).start()
+    return outcome.result()
 
 
 def _followed(
