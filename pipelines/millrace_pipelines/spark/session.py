@@ -40,6 +40,8 @@ SETTINGS = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+PY4J_LOGGERS = (None, "py4j.clientserver", "py4j.java_gateway")  # None is the root's, to which it logs, too
+INTERRUPTED_CALL = ("KeyboardInterrupt while sending command.", "Exception occurred while shutting down connection")
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Djava.net.preferIPv4Stack=true"
 
 
@@ -141,14 +143,15 @@ def _interrupted_later() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, former)
-    logging.getLogger().addFilter(_is_no_interrupt)
+    for name in PY4J_LOGGERS:
+        logging.getLogger(name).addFilter(_is_no_interrupt)
     if noted:
         raise KeyboardInterrupt
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     """Drops what py4j logs, with its traceback, where Ctrl-C ends a call of the JVM: who is interrupted tells it."""
-    return record.msg != "KeyboardInterrupt while sending command."
+    return record.msg not in INTERRUPTED_CALL
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

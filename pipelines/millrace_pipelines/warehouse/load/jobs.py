@@ -30,6 +30,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, dropwhile, pairwise, takewhile
 from pathlib import Path
@@ -37,9 +38,9 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, SparkContext, TaskContext
+from pyspark import Accumulator, InheritableThread, SparkContext, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
@@ -155,7 +156,7 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
     """
     try:
-        rows = frame.collect()
+        rows = _collected(frame)
     except (PySparkException, Py4JError) as error:
         raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
     results = [TaskResult.from_json(row.result) for row in rows]
@@ -165,6 +166,20 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
         if result.damage:
             raise LoadFailedError(f"{result.damage}; {Accept.LOST_OFFSETS.flag} of a load goes on behind it")
     return results
+
+
+def _collected(frame: DataFrame) -> list[Row]:
+    """Collects a data frame on a thread, so that Ctrl-C meets one that waits, and no call of the JVM."""
+    outcome: Future[list[Row]] = Future()
+
+    def collect() -> None:
+        try:
+            outcome.set_result(frame.collect())
+        except BaseException as error:  # noqa: BLE001 -- the thread that waits raises it
+            outcome.set_exception(error)
+
+    InheritableThread(target=collect, session=frame.sparkSession, name="load-collect", daemon=True).start()
+    return outcome.result()
 
 
 def _followed(
