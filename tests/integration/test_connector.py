@@ -377,7 +377,8 @@ def test_offsets_by_command(cluster, where, topic, join, tmp_path):
         assert reset["is_executed"] is changed
         assert {(one["now"], one["new"]) for one in reset["partitions"]} == {(5, 2)}
     mistyped = run("offsets", "import", f"{topic}-", str(exported), "--store", "zookeeper", *where)
-    assert str(mistyped.exception) == f"group {topic}- does not exist; --create makes one"
+    words = f"group {topic}- does not exist; --create makes one; did you mean {topic}?"
+    assert str(mistyped.exception) == words
     assert f"{topic}-" not in run("groups", "list", *where).stdout
     imported = run("offsets", "import", topic, str(exported), "--store", "zookeeper", *where)
     assert imported.exit_code == 0, imported.output
