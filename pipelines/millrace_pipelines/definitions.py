@@ -8,8 +8,7 @@ cluster, and reads no environment. The state is written by `refresh_project` as 
 addresses, is read when a step or a tick begins (`defs.resources`).
 
 A project whose files have a fault goes on with the definitions of their last good copy (`last_good`), or, where there
-is none, with a sensor and a check that tell the fault. `dg check defs` and `dagster definitions validate`
-fail.
+is none, with a sensor and a check that tell the fault. `dg check defs` and `dagster definitions validate` fail.
 
 The project is in the folder that MILLRACE_PROJECT_DIR names. Without this variable it is the present folder, where `dg`
 runs, if that is a project.
