@@ -294,8 +294,9 @@ class Platform:
 
     def _broker_problem(self, broker: BrokerAddresses) -> str:
         context = None if self._hardening is None else self._hardening.context
-        problem = self.supervisor.problem(broker.place.service)
-        return problem or broker_problem(broker.admin, self._admin_token, context)
+        service = broker.place.service
+        problem = self.supervisor.problem(service)
+        return problem or broker_problem(broker.admin, self._admin_token, context, service=service)
 
     @property
     def _protocol(self) -> str:
