@@ -164,7 +164,8 @@ def list_topics(*, access: ClusterAccess, as_json: Json = False) -> None:
         {**summary(topic), "records": found[name].records, "bytes": found[name].size_bytes}
         for name, topic in sorted(metadata.topics.items())
     ]
-    print_rows(rows, as_json=as_json, columns=("topic", "partitions", "replicas", "id", "records", "bytes"))
+    columns = ("topic", "partitions", "replicas", "id", "records", "bytes")
+    print_rows(rows, as_json=as_json, columns=columns, empty="there is no topic")
 
 
 @app.command()
