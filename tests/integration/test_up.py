@@ -384,6 +384,17 @@ def test_a_port_in_use_is_named_with_its_option_and_leaves_no_folder(warm_up, tm
     assert not (tmp_path / "state").exists()
 
 
+def test_all_ports_in_use_are_named_at_once(warm_up):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        first, second = (one.getsockname()[1] for one in (server, other))
+        process = warm_up(*FREE, "--listen", f"127.0.0.1:{first}", "--dagster-port", str(second))
+        assert process.wait(240) == 1
+    named = [(str(first), "--listen"), (str(second), "--dagster-port")]
+    assert (
+        re.findall(r"port (\d+) of 127.0.0.1 is in use; choose another with ([a-z-]+)", process.stdout.read()) == named
+    )
+
+
 def test_what_listens_everywhere_needs_what_clients_are_told(warm_up):
     process = warm_up(*FREE, "--listen", "0.0.0.0:0", "--no-dagster")
     assert process.wait(240) == 1

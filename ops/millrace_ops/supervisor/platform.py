@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -371,15 +371,28 @@ class Platform:
             )
 
     def _check_ports(self, places: Sequence[BrokerPlace]) -> None:
+        """Raises SetupError that names all ports which are in use: beside another platform they mostly all are."""
+        troubles = []
+        for option, (host, port) in self._wanted_ports(places):
+            try:
+                require_free_port(host, port, option)
+            except SetupError as error:
+                troubles.append(str(error))
+        if troubles:
+            raise SetupError("; ".join(troubles))
+
+    def _wanted_ports(self, places: Sequence[BrokerPlace]) -> Iterator[tuple[str, tuple[str, int]]]:
+        """Yields where the platform is to listen, each with the option that says so."""
+        options = self._options
         for place in places:
-            for option, address in (("--listen", place.listen), ("--admin", place.admin)):
-                require_free_port(*parse_listen_address(address), option)
-        if self._options.zookeeper_port is not None:
-            if self._options.zookeeper is not None:
+            yield "--listen", parse_listen_address(place.listen)
+            yield "--admin", parse_listen_address(place.admin)
+        if options.zookeeper_port is not None:
+            if options.zookeeper is not None:
                 raise SetupError("--zookeeper-port is for a ZooKeeper that is started; --zookeeper names one that runs")
-            require_free_port(LOOPBACK, self._options.zookeeper_port, "--zookeeper-port")
-        if self._options.dagster_port is not None:
-            require_free_port(self._options.dagster_host, self._options.dagster_port, "--dagster-port")
+            yield "--zookeeper-port", (LOOPBACK, options.zookeeper_port)
+        if options.dagster_port is not None:
+            yield "--dagster-port", (options.dagster_host, options.dagster_port)
 
     def _dagster_environment(self, url: str) -> dict[str, str]:
         return {
