@@ -328,6 +328,10 @@ CONTRAST = """() => {
 }"""
 
 
+SCROLLED_SIDEWAYS = """[...document.querySelectorAll(".scroll")]
+    .filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent.trim().slice(0, 60))"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_readable_light_and_dark_wide_and_narrow(browser, broker, scheme, tmp_path_factory):
     pictures = Path(os.environ.get(PICTURES) or tmp_path_factory.mktemp("pictures"))
@@ -339,3 +343,4 @@ def test_pages_are_readable_light_and_dark_wide_and_narrow(browser, broker, sche
                 page.screenshot(path=pictures / f"console-{name}-{scheme}-{width}.png")
                 assert page.evaluate(CONTRAST) == [], name
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+                assert page.evaluate(SCROLLED_SIDEWAYS) == [], name

@@ -12,6 +12,7 @@ from millrace.records.record import NewRecord
 from millrace.zk import paths
 from millrace_benchmarks.cluster import millrace_cluster
 from millrace_benchmarks.failover import fail_over
+from millrace_ops.replicas.cluster_health import look_at_cluster
 from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.waiting import awaited
 from millrace_support.zookeeper_sessions import started
@@ -93,6 +94,8 @@ def test_a_process_that_hangs_is_not_taken_for_ended(brokers):
     assert f"{ENDED} {asleep}" not in read_logs(brokers)
     with started(brokers.zookeeper) as session:
         assert session.exists(paths.broker(asleep))
+    with Cluster(brokers.brokers[controller].bootstrap, timeout_s=5) as cluster:
+        assert list(look_at_cluster(cluster).silent) == [asleep], "what is registered and hangs is not called well"
     brokers.brokers[asleep].send_signal(signal.SIGCONT)
     brokers.brokers[killed].start()
     brokers.until(lambda one: set(one.isr) == ALL, TOPIC, index)

@@ -175,9 +175,33 @@ def test_the_console_is_served_with_the_platforms_tables(warm_up):
     assert "read-only" in page
 
 
+def test_the_token_that_a_console_asks_for_is_where_the_start_says(warm_up):
+    addresses = await_addresses(warm_up(*FREE, "--no-dagster", "--console", "--set", "admin.console=full"))
+    with open(addresses["the console's token"], encoding="ascii") as file:
+        token = file.read().strip()
+    for given, has_page in (("wrong", False), (token, True)):
+        request = Request(addresses["console"], headers={"Authorization": f"Bearer {given}"})
+        try:
+            page = urlopen(request, timeout=60).read().decode()
+        except HTTPError as refused:
+            page = f"{refused.status}"
+        assert (addresses["broker"] in page) == has_page, page
+
+
+def test_each_part_is_named_when_it_is_up(warm_up):
+    process = warm_up(*FREE, "--brokers", "2", "--no-dagster")
+    lines = []
+    while "Millrace is up\n" not in lines:
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines
+    parts = [re.fullmatch(r"(\S+) is up after \d+ s\n", line) for line in lines[:-1]]
+    assert [part and part[1] for part in parts] == ["zookeeper", "broker", "broker-2"]
+
+
 def test_a_hardened_platform_names_the_administrators_file_and_stays_hardened(warm_up):
     process = warm_up(*FREE, "--no-dagster", "--secure", "--set", "connections.max.reauth.ms=3600000")
     addresses = await_addresses(process)
+    assert "the console's token" not in addresses, "there is no console"
     assert await_well(process, "ZooKeeper", "broker") == {"ZooKeeper", "broker"}
     with Cluster(addresses["broker"], security=read_client_security(addresses["client properties"])) as cluster:
         Admin(cluster).create_topic("events", 1)
@@ -358,6 +382,17 @@ def test_a_port_in_use_is_named_with_its_option_and_leaves_no_folder(warm_up, tm
         assert process.wait(240) == 1
     assert process.stdout.read() == f"millrace: port {port} of 127.0.0.1 is in use; choose another with {option}\n"
     assert not (tmp_path / "state").exists()
+
+
+def test_all_ports_in_use_are_named_at_once(warm_up):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        first, second = (one.getsockname()[1] for one in (server, other))
+        process = warm_up(*FREE, "--listen", f"127.0.0.1:{first}", "--dagster-port", str(second))
+        assert process.wait(240) == 1
+    named = [(str(first), "--listen"), (str(second), "--dagster-port")]
+    assert (
+        re.findall(r"port (\d+) of 127.0.0.1 is in use; choose another with ([a-z-]+)", process.stdout.read()) == named
+    )
 
 
 def test_what_listens_everywhere_needs_what_clients_are_told(warm_up):

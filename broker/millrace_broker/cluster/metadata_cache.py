@@ -46,6 +46,10 @@ class MetadataCache:
         """Replaces the image by a newer one and wakes the requests that wait for it."""
         self.image = image
         self._names = {topic.topic_id: topic.name for topic in image.topics.values()}
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Wakes all that wait in `until`: what they wait for may depend on this broker's roles, too."""
         for event in self._waiting:
             event.set()
 

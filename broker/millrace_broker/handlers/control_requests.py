@@ -79,6 +79,7 @@ async def _become(services: Services, request: Request, message: LeaderAndIsrReq
             raise LEADER_GUARD.denied()
         services.fence.check(message.controller_epoch, message.broker_epoch)
         outcomes = await services.roles.become(states)
+        services.metadata.look_again()  # a broker that joins waits for its roles, whose image may have come before
     except MillraceError as error:
         code = error.code
         outcomes = {one.topic_partition: code for one in states}

@@ -276,7 +276,7 @@ def _found(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[AclBinding]:
 
 
 def _show(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
-    print_rows([_row(one) for one in bindings], as_json=as_json, columns=COLUMNS)
+    print_rows([_row(one) for one in bindings], as_json=as_json, columns=COLUMNS, empty="there is no such ACL entry")
 
 
 def _row(binding: AclBinding) -> dict[str, object]:

@@ -56,7 +56,7 @@ def list_groups(
     if zookeeper.zookeeper is not None:
         groups += _in_zookeeper(zookeeper)
     rows = [{"group": one.group_id, "type": one.protocol_type, "state": one.state} for one in groups]
-    print_rows(rows, as_json=as_json, columns=("group", "type", "state"))
+    print_rows(rows, as_json=as_json, columns=("group", "type", "state"), empty="there is no group")
 
 
 @app.command()

@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 NOTHING = "-"  # what a cell shows that has nothing
+NO_ROWS = "there is nothing to show"
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], file: IO[str] | None = None) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], file: IO[str] | None = None, *, empty: str = NO_ROWS
+) -> None:
     """Prints a table: drawn on a terminal, else a plain line for each row. Columns of numbers are aligned right.
 
-    With `file` it is plain, and written there.
+    With `file` it is plain, and written there. Without rows a terminal shows the sentence `empty`, and anything else
+    gets the line of columns alone, as a program expects.
     """
     cells = [tuple(row) for row in rows]
     is_number = [bool(cells) and all(isinstance(row[index], int) for row in cells) for index in range(len(columns))]
     texts = [tuple(map(_text, row)) for row in cells]
     if file is None and sys.stdout.isatty():
-        _draw_table(columns, texts, is_number)
+        _draw_table(columns, texts, is_number) if texts else print(empty)
     else:
         _print_plain_table([tuple(columns), *texts], is_number, file)
 
@@ -43,13 +47,18 @@ def print_tables(*tables: Sequence[Mapping[str, object]]) -> None:
 
 
 def print_rows(
-    rows: Sequence[Mapping[str, object]], *, as_json: bool, columns: Sequence[str] = (), nothing: str = ""
+    rows: Sequence[Mapping[str, object]],
+    *,
+    as_json: bool,
+    columns: Sequence[str] = (),
+    nothing: str = "",
+    empty: str = NO_ROWS,
 ) -> None:
-    """Prints rows as JSON or as a table; without rows an empty table, or the sentence `nothing`."""
+    """Prints rows as JSON or as a table; without rows the sentence `nothing`, or the table, with its `empty`."""
     if as_json:
         print_json(rows)
     elif rows or not nothing:
-        print_table(columns or tuple(rows[0]), (tuple(row.values()) for row in rows))
+        print_table(columns or tuple(rows[0]), (tuple(row.values()) for row in rows), empty=empty)
     else:
         print(nothing)
 

@@ -155,6 +155,7 @@ def _print(found: Iterable[EntityQuotas], *, as_json: bool) -> None:
         print_table(
             ("user", "client", "ip", "quota", "value"),
             ((*list(row.values())[:4], f"{row['value']:.10g}") for row in rows),
+            empty="no quota is set",
         )
 
 

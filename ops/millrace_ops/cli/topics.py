@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -164,7 +165,11 @@ def list_topics(*, access: ClusterAccess, as_json: Json = False) -> None:
         {**summary(topic), "records": found[name].records, "bytes": found[name].size_bytes}
         for name, topic in sorted(metadata.topics.items())
     ]
-    print_rows(rows, as_json=as_json, columns=("topic", "partitions", "replicas", "id", "records", "bytes"))
+    columns: Sequence[str] = ("topic", "partitions", "replicas", "id", "records", "bytes")
+    if sys.stdout.isatty() and not as_json:  # ids would fold each row of a narrow terminal; `describe` shows them
+        columns = tuple(one for one in columns if one != "id")
+        rows = [{name: row[name] for name in columns} for row in rows]
+    print_rows(rows, as_json=as_json, columns=columns, empty="there is no topic")
 
 
 @app.command()

@@ -19,8 +19,7 @@ from millrace_ops.cli.platform import DIRECTORY
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from millrace_ops.supervisor.addresses import Addresses
-    from millrace_ops.supervisor.platform import PlatformOptions
+    from millrace_ops.supervisor.platform import Platform, PlatformOptions
 
 Secure = Annotated[
     bool, typer.Option("--secure", help="TLS, users and rights for all that brokers serve; made at the first start.")
@@ -129,11 +128,11 @@ def _run(options: PlatformOptions) -> None:
 
     console = Console()
     try:
-        with Platform(options, FS, CLOCK) as platform:
+        with Platform(options, FS, CLOCK, _say_ready) as platform:
             with console.status("starting ZooKeeper, the broker and Dagster"):
                 platform.start()
             print("Millrace is up")
-            print_table(("part", "address"), _addresses(platform.addresses, platform.directory))
+            print_table(("part", "address"), _addresses(platform))
             print("Ctrl-C stops all of it.", flush=True)
             with HealthWatch(platform.health) as watch, shown_health(console, lambda: watch.latest) as show:
                 platform.supervisor.wait(show)
@@ -141,8 +140,18 @@ def _run(options: PlatformOptions) -> None:
         console.print("stopped")
 
 
-def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
-    further = [("console", addresses.console), ("client properties", addresses.client_config)]
+def _say_ready(name: str, took_ms: int) -> None:
+    """Prints that a part is up: the first start takes a minute, and silence looks like a fault."""
+    print(f"{name} is up after {took_ms / 1000:.0f} s", flush=True)
+
+
+def _addresses(platform: Platform) -> list[tuple[str, str]]:
+    addresses = platform.addresses
+    further = [
+        ("console", addresses.console),
+        ("the console's token", platform.console_token_file),
+        ("client properties", addresses.client_config),
+    ]
     return [
         *((one.place.part, one.broker) for one in addresses.brokers),
         ("ZooKeeper", addresses.zookeeper),
@@ -151,7 +160,7 @@ def _addresses(addresses: Addresses, directory: str) -> list[tuple[str, str]]:
             ("metrics" if one.place.part == "broker" else f"metrics of {one.place.part}", f"{one.admin}/metrics")
             for one in addresses.brokers
         ),
-        ("state and logs", directory),
+        ("state and logs", platform.directory),
         *((part, address) for part, address in further if address is not None),
     ]
 

@@ -104,7 +104,7 @@ def list_(
             for user, credentials in users.describe().items()
             for mechanism, iterations in credentials.items()
         ]
-    print_rows(found, as_json=as_json, columns=("user", "mechanism", "iterations"))
+    print_rows(found, as_json=as_json, columns=("user", "mechanism", "iterations"), empty="there is no user")
 
 
 @app.command()

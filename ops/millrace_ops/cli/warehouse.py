@@ -228,7 +228,8 @@ def tables(
         for one in found
     ]
     columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
-    print_table(columns if topics.bootstrap is None else (*columns, "lag"), rows)
+    empty = f"there is no table of Millrace in {directory}"
+    print_table(columns if topics.bootstrap is None else (*columns, "lag"), rows, empty=empty)
     _print_failing({os.path.relpath(one.location, directory): one.failed_loads for one in found})
     if others:
         print()

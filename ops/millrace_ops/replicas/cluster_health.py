@@ -1,7 +1,7 @@
 """Whether a cluster is well, in few lines: what an operator who was woken looks at first.
 
 Each check has one line. It is a problem if somebody has to act; all else is said for information. What can't be found
-out, because a broker does not tell it, is named and is no problem.
+out, because a broker refuses to tell it, is named and is no problem; a broker that does not answer is one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from millrace.client.replicas import describe_log_dirs
+from millrace.errors import BrokerError, BrokerUnreachableError, UnsupportedVersionError
 from millrace_ops.replicas.cluster_state import (
     PartitionState,
     broker_ids,
     partition_states,
     read_cluster_state,
-    read_log_dirs,
     read_min_isr,
 )
 from millrace_ops.sizes import size
@@ -45,25 +46,38 @@ class HealthCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLook:
-    """What one look at a cluster found; a broker that does not tell of its data directories has None."""
+    """What one look at a cluster found; a broker that does not tell of its data directories has None.
+
+    The brokers in `silent` are registered as alive, and did not answer.
+    """
 
     state: ClusterState
     min_isr: Mapping[str, int]
     log_dirs: Mapping[int, Sequence[LogDir] | None]
+    silent: Sequence[int] = ()
 
 
 def look_at_cluster(cluster: Cluster) -> ClusterLook:
     """Asks the cluster; raises BrokerUnreachableError where no broker answers."""
     state = read_cluster_state(cluster)
     topics = sorted({topic for topic, _ in state.partitions})
-    log_dirs = {broker: read_log_dirs(cluster, broker, ()) for broker in sorted(state.metadata.brokers)}
-    return ClusterLook(state, read_min_isr(cluster, topics) if topics else {}, log_dirs)
+    log_dirs: dict[int, Sequence[LogDir] | None] = {}
+    silent: list[int] = []
+    for broker in sorted(state.metadata.brokers):
+        log_dirs[broker] = None
+        try:
+            log_dirs[broker] = describe_log_dirs(cluster, broker, ())
+        except BrokerUnreachableError:
+            silent.append(broker)
+        except (BrokerError, UnsupportedVersionError):
+            pass  # the checks of data directories and disks say so
+    return ClusterLook(state, read_min_isr(cluster, topics) if topics else {}, log_dirs, silent)
 
 
 def judge(look: ClusterLook) -> list[HealthCheck]:
     """Returns all checks, in the order in which they are shown."""
     return [
-        _brokers(look.state),
+        _brokers(look.state, look.silent),
         _controller(look.state),
         *_partitions(look),
         _directories(look.log_dirs),
@@ -72,11 +86,12 @@ def judge(look: ClusterLook) -> list[HealthCheck]:
     ]
 
 
-def _brokers(state: ClusterState) -> HealthCheck:
+def _brokers(state: ClusterState, silent: Sequence[int]) -> HealthCheck:
     live = sorted(state.metadata.brokers)
     absent = [one for one in broker_ids(state) if one not in state.metadata.brokers]
     gone = f"; not alive, although replicas are assigned to them: {_listed(absent)}" if absent else ""
-    return HealthCheck("brokers", bool(absent), f"{len(live)} alive: {_listed(live)}{gone}")
+    hangs = f"; no answer from {_listed(silent)}" if silent else ""
+    return HealthCheck("brokers", bool(absent or silent), f"{len(live)} alive: {_listed(live)}{gone}{hangs}")
 
 
 def _controller(state: ClusterState) -> HealthCheck:

@@ -33,9 +33,14 @@ def zookeeper_problem(addresses: str) -> str:
     return "" if any(is_serving(*server) for server in servers) else "it does not answer, or has no leader"
 
 
-def broker_problem(admin_url: str, token: str, context: ssl.SSLContext | None = None) -> str:
-    """Returns why clients can't use the broker now, "" where they can; `context` is for an endpoint with TLS."""
-    url, advice = f"{admin_url}/readyz", "its log is broker.log"
+def broker_problem(
+    admin_url: str, token: str, context: ssl.SSLContext | None = None, *, service: str = "broker"
+) -> str:
+    """Returns why clients can't use the broker now, "" where they can.
+
+    `context` is for an endpoint with TLS, and `service` the name of its log.
+    """
+    url, advice = f"{admin_url}/readyz", f"its log is {service}.log"
     try:
         get_json(url, timeout_s=TIMEOUT_S, advice=advice, token=token, context=context)
     except UnsuccessfulStatusError as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -31,7 +31,7 @@ from millrace.security.client_config import TOKEN, TOKEN_FILE
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.zk.embedded import former_port
 from millrace_broker.startup.console import CLIENT_CONFIG as CLIENT_CONFIG_OF_CONSOLE
-from millrace_broker.startup.console import CONSOLE, DAGSTER_URL, OFF, READ_ONLY
+from millrace_broker.startup.console import CONSOLE, DAGSTER_URL, FULL, OFF, READ_ONLY
 from millrace_broker.startup.given import read_given
 from millrace_broker.startup.options import parse_options
 from millrace_ops.supervisor.addresses import Addresses, BrokerAddresses, remove_addresses, write_addresses
@@ -118,12 +118,18 @@ class Platform:
     _warm_spark_port: int | None = None
     _hardening: Hardening | None = None
 
-    def __init__(self, options: PlatformOptions, fs: FileSystem, clock: Clock) -> None:
+    def __init__(
+        self,
+        options: PlatformOptions,
+        fs: FileSystem,
+        clock: Clock,
+        on_ready: Callable[[str, int], None] = lambda _name, _took_ms: None,
+    ) -> None:
         self._options = options
         self._fs = fs
         self._clock = clock
         self.directory = os.path.abspath(options.directory)
-        self.supervisor = Supervisor(self.path("logs"), clock)
+        self.supervisor = Supervisor(self.path("logs"), clock, on_ready)
 
     def __enter__(self) -> Self:
         if not os.path.exists(self.directory):
@@ -187,8 +193,17 @@ class Platform:
     @property
     def has_console(self) -> bool:
         """Returns whether brokers serve the console: by the option, or by the properties."""
-        options = self._options
-        return options.broker_properties.get(CONSOLE, READ_ONLY if options.console else OFF) != OFF
+        return self._console_mode != OFF
+
+    @property
+    def console_token_file(self) -> str | None:
+        """Returns the path of the token that the console asks for; None where it asks for none or the operator's."""
+        asks = self.has_console and (self._console_mode == FULL or self._hardening is not None)
+        return self._kept_token() if asks and not self._options.admin_token else None
+
+    @property
+    def _console_mode(self) -> str:
+        return self._options.broker_properties.get(CONSOLE, READ_ONLY if self._options.console else OFF)
 
     def client_config(self, user: str) -> str | None:
         """Returns the path of a user's client properties on a hardened platform; None on a plain one."""
@@ -294,8 +309,9 @@ class Platform:
 
     def _broker_problem(self, broker: BrokerAddresses) -> str:
         context = None if self._hardening is None else self._hardening.context
-        problem = self.supervisor.problem(broker.place.service)
-        return problem or broker_problem(broker.admin, self._admin_token, context)
+        service = broker.place.service
+        problem = self.supervisor.problem(service)
+        return problem or broker_problem(broker.admin, self._admin_token, context, service=service)
 
     @property
     def _protocol(self) -> str:
@@ -355,15 +371,28 @@ class Platform:
             )
 
     def _check_ports(self, places: Sequence[BrokerPlace]) -> None:
+        """Raises SetupError that names all ports which are in use: beside another platform they mostly all are."""
+        troubles = []
+        for option, (host, port) in self._wanted_ports(places):
+            try:
+                require_free_port(host, port, option)
+            except SetupError as error:
+                troubles.append(str(error))
+        if troubles:
+            raise SetupError("; ".join(troubles))
+
+    def _wanted_ports(self, places: Sequence[BrokerPlace]) -> Iterator[tuple[str, tuple[str, int]]]:
+        """Yields where the platform is to listen, each with the option that says so."""
+        options = self._options
         for place in places:
-            for option, address in (("--listen", place.listen), ("--admin", place.admin)):
-                require_free_port(*parse_listen_address(address), option)
-        if self._options.zookeeper_port is not None:
-            if self._options.zookeeper is not None:
+            yield "--listen", parse_listen_address(place.listen)
+            yield "--admin", parse_listen_address(place.admin)
+        if options.zookeeper_port is not None:
+            if options.zookeeper is not None:
                 raise SetupError("--zookeeper-port is for a ZooKeeper that is started; --zookeeper names one that runs")
-            require_free_port(LOOPBACK, self._options.zookeeper_port, "--zookeeper-port")
-        if self._options.dagster_port is not None:
-            require_free_port(self._options.dagster_host, self._options.dagster_port, "--dagster-port")
+            yield "--zookeeper-port", (LOOPBACK, options.zookeeper_port)
+        if options.dagster_port is not None:
+            yield "--dagster-port", (options.dagster_host, options.dagster_port)
 
     def _dagster_environment(self, url: str) -> dict[str, str]:
         return {

@@ -32,9 +32,13 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | signal.Ha
 class Supervisor:
     """The child processes of one platform; as a context manager, it stops them all at its end."""
 
-    def __init__(self, log_dir: str, clock: Clock) -> None:
+    def __init__(
+        self, log_dir: str, clock: Clock, on_ready: Callable[[str, int], None] = lambda _name, _took_ms: None
+    ) -> None:
+        """Prepares to write logs to `log_dir`; `on_ready` gets the name of each that is ready, and how long it took."""
         self._log_dir = log_dir
         self._clock = clock
+        self._on_ready = on_ready
         self._groups: list[list[SupervisedChild]] = []
         self._former_handlers: dict[signal.Signals, Handler] = {}
         self._stop_requested = False
@@ -58,10 +62,12 @@ class Supervisor:
         """
         group: list[SupervisedChild] = []
         self._groups.append(group)
+        started_ms = self._clock.monotonic_ms()
         for service in services:
             group.append(SupervisedChild(service, self._log_dir, self._clock))  # noqa: PERF401 -- stop() finds each
         for one in group:
             self._await_ready(one)
+            self._on_ready(one.service.name, self._clock.monotonic_ms() - started_ms)
         if not stop_together:
             self._groups[-1:] = [[one] for one in group]
         return [one.child for one in group]

@@ -9,6 +9,8 @@ import pytest
 
 from millrace.errors import ErrorCode
 from millrace.wire.messages import LEADER_AND_ISR, STOP_REPLICA
+from millrace_broker.cluster.metadata_cache import MetadataCache
+from millrace_broker.cluster.metadata_image import MetadataImage
 from millrace_broker.handlers.api import Request
 from millrace_broker.handlers.control_requests import leader_and_isr, stop_replica
 from millrace_broker.replication.roles import ControllerFence, PartitionState, StopState
@@ -34,13 +36,21 @@ class Roles:
     stop = become
 
 
-def asked(api, version, fields, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPOCH):
-    """Returns (what reached the roles, the answer, the errors that were counted)."""
-    roles = Roles()
+def new_services():
     services = SimpleNamespace(
-        roles=roles, fence=ControllerFence(lambda: OWN_BROKER_EPOCH), errors=Counter(), authorizer=None
+        roles=Roles(),
+        fence=ControllerFence(lambda: OWN_BROKER_EPOCH),
+        errors=Counter(),
+        authorizer=None,
+        metadata=MetadataCache(MetadataImage("id", 9, {}, {})),
     )
     services.fence.check(CONTROLLER_EPOCH, OWN_BROKER_EPOCH)
+    return services
+
+
+def asked(api, version, fields, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=CONTROLLER_EPOCH):
+    """Returns (what reached the roles, the answer, the errors that were counted)."""
+    services = new_services()
     epochs = {"controller_id": 9, "controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
     handle, messages = (leader_and_isr, LEADER_AND_ISR) if api == "LeaderAndIsr" else (stop_replica, STOP_REPLICA)
     body = messages.encode_request(version, {**epochs, **fields})
@@ -49,7 +59,7 @@ def asked(api, version, fields, broker_epoch=OWN_BROKER_EPOCH, controller_epoch=
         return await handle(services, Request(version, "c", memoryview(body)))
 
     answer = messages.decode_response(version, b"".join(asyncio.run(handled())))
-    return roles.asked, answer, services.errors
+    return services.roles.asked, answer, services.errors
 
 
 def led(version):
@@ -92,6 +102,26 @@ def test_leader_and_isr(version):
         assert [topic.topic_id for topic in answer.topics] == [TOPIC_ID]
     else:
         assert {one.topic_name for one in answer.partition_errors} == {"t"}
+
+
+def test_who_waits_for_a_role_looks_again_once_it_is_taken_though_no_image_comes():
+    """A controller that begins tells of the metadata first, so the image may be there before the roles are."""
+    services, epochs = new_services(), {"controller_id": 9, "controller_epoch": 5, "broker_epoch": OWN_BROKER_EPOCH}
+    body = LEADER_AND_ISR.encode_request(7, {**epochs, **led(7)})
+    looks = []
+
+    def has_role(_image):
+        looks.append(len(services.roles.asked))
+        return looks[-1] > 0
+
+    async def waited():
+        waiting = asyncio.create_task(services.metadata.until(has_role, timeout_s=30))
+        await asyncio.sleep(0)
+        await leader_and_isr(services, Request(7, "c", memoryview(body)))
+        await waiting
+
+    asyncio.run(waited())
+    assert looks == [0, 2]
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -1,6 +1,6 @@
 """Tables where nobody watches: a line for each row, columns that stand below each other, nothing drawn or folded."""
 
-from millrace_ops.cli.output import print_table
+from millrace_ops.cli.output import print_rows, print_table
 
 
 def test_columns_are_aligned_and_numbers_stand_to_the_right(capsys):
@@ -21,3 +21,10 @@ def test_every_cell_is_one_word_for_a_script(capsys):
 def test_no_rows_are_a_header(capsys):
     print_table(("topic", "id"), [])
     assert capsys.readouterr().out == "topic  id\n"
+
+
+def test_no_rows_are_a_sentence_at_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_rows([], as_json=False, columns=("group",), empty="there is no group")
+    print_table(("topic", "id"), [])
+    assert capsys.readouterr().out == "there is no group\nthere is nothing to show\n"

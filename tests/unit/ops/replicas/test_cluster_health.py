@@ -43,6 +43,10 @@ PROBLEMS = [
         look(brokers={one: BROKERS[one] for one in (1, 2)}),
         {"brokers": "2 alive: 1, 2; not alive, although replicas are assigned to them: 3"},
     ),
+    (
+        replace(look(log_dirs={2: None}), silent=(2,)),
+        {"brokers": "3 alive: 1, 2, 3; no answer from 2"},
+    ),
     (look(controller=-1), {"controller": "there is none"}),
     (look([WELL, replace(WELL, isr=(1, 2))]), {"replicas": "1 (t-1) with replicas that are not in sync"}),
     (

@@ -48,6 +48,7 @@ def test_what_does_not_answer():
     port = free_port()
     assert zookeeper_problem(f"127.0.0.1:{port},127.0.0.1:{port}/chroot") == "it does not answer, or has no leader"
     assert broker_problem(f"http://127.0.0.1:{port}", "").endswith("its log is broker.log")
+    assert broker_problem(f"http://127.0.0.1:{port}", "", service="broker-2").endswith("its log is broker-2.log")
     problems = dagster_problems(f"http://127.0.0.1:{port}")
     assert "webserver.log" in problems["webserver"]
     assert problems["code server"] == problems["daemon"] == "the webserver can't be asked"
