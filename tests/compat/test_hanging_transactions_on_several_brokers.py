@@ -5,12 +5,14 @@ import re
 import pytest
 
 from millrace.client import Cluster
+from millrace.errors import ErrorCode
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.wire.api import ApiKey
 from millrace_support.await_brokers import await_coordinators
 from millrace_support.broker_clusters import PATIENT, broker_cluster, create_replicated
 from millrace_support.raw import RawConnection
+from millrace_support.waiting import awaited
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 IDS = (0, 1, 2)
@@ -50,7 +52,13 @@ def begin_transaction_of_nobody(raw, topic, partition):
     batch = encode_batch([record], producer=BatchProducer(PRODUCER_ID, 0, 0), flags=TRANSACTIONAL_FLAG)
     data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
     fields = {"transactional_id": "nobody", "acks": -1, "timeout": 60_000, "topic_data": data}
-    assert raw.request(ApiKey.PRODUCE, 9, fields).responses[0].partition_responses[0].error_code == 0
+
+    def is_taken():
+        answer = raw.request(ApiKey.PRODUCE, 9, fields).responses[0].partition_responses[0]
+        assert answer.error_code in {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, answer
+        return answer.error_code == ErrorCode.NONE or None
+
+    awaited(is_taken, f"the leader of {topic}-{partition} to know that it leads")
 
 
 def test_they_are_found_on_a_broker_that_follows(brokers, any_kafka):

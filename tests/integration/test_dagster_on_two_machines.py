@@ -27,7 +27,7 @@ QUEUED_ONLY = {
     "telemetry": {"enabled": False},
     "run_coordinator": {"module": "dagster.core.run_coordinator", "class": "QueuedRunCoordinator"},
 }
-LOADS = "millrace_load"
+LOADS = "load_millrace"
 DAGSTER = "import runpy; runpy.run_module('dagster', run_name='__main__')"
 RUN_SERVER = "import sys; from millrace_ops.supervisor.run_server import execute_run; execute_run(sys.argv[1])"
 

@@ -93,10 +93,10 @@ def test_a_fault_in_a_module_beside_it_names_the_module_s_line(project):
 
 def test_what_fits_one_by_one_and_not_together_is_a_fault(project):
     project(GOOD)
-    clash = "import dagster as dg\n\n@dg.job(name='millrace_load')\ndef other():\n    pass\n"
+    clash = "import dagster as dg\n\n@dg.job(name='load_millrace')\ndef other():\n    pass\n"
     (project.path / "defs" / "jobs.py").write_text(clash)
     assert tables(project()) == {"flights"}
-    assert "millrace_load" in noted_fault(project.path)
+    assert "load_millrace" in noted_fault(project.path)
 
 
 def test_the_last_good_definitions_go_on_until_the_fault_is_mended(project):

@@ -76,7 +76,7 @@ def test_pipelined_fetches_and_small_requests_between_them_keep_their_order(brok
             raw.send(ApiKey.FETCH, 11, fetch_request(0, 5_000_000))
             raw.send(ApiKey.API_VERSIONS, 0, b"")
         for _ in range(10):
-            assert len(records_of(raw.receive(ApiKey.FETCH, 11))) > 3_000_000
+            assert len(records_of(raw.receive(ApiKey.FETCH, 11))) > 1_000_000
             assert raw.receive(ApiKey.API_VERSIONS, 0)
 
 
@@ -124,7 +124,7 @@ def test_a_slow_reader_gets_what_it_asked_for_though_the_log_has_let_it_go(broke
         time.sleep(0.01)
     records = records_of(slow.receive(ApiKey.FETCH, 11))
     assert values(1)[0] in records
-    assert len(records) > 4_000_000
+    assert len(records) > 1_000_000
     slow.close()
 
 

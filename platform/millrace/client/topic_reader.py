@@ -64,9 +64,6 @@ def read_topic(
         OffsetOutOfRangeError: Raised while reading: the log has records from `from_offset` on no more.
         RecordError: Raised while reading: batches are damaged or missing.
     """
-    require("read_topic", "tables")
-    from millrace.client.topic_records import TopicRecords  # noqa: PLC0415 -- a name of it can be had without Arrow
-
     if bootstrap_servers is not None:
         properties["bootstrap_servers"] = bootstrap_servers
     level = _isolation(isolation)
@@ -74,7 +71,11 @@ def read_topic(
     def connect() -> Cluster:
         return cluster_of(None, security, properties)
 
-    with connect() as cluster:
+    cluster = connect()  # what is misspelt is told before what is missing
+    require("read_topic", "tables")
+    from millrace.client.topic_records import TopicRecords  # noqa: PLC0415 -- a name of it can be had without Arrow
+
+    with cluster:
         ends = _ends(cluster, topic, partitions, level)
         consumer = SimpleConsumer(cluster)
         first = _Bound("from", from_offset, from_time).of(consumer, topic, ends)
