@@ -93,7 +93,7 @@ NOTHING_SEEN = SeenLosses(0)
 
 
 class BrokerLosses(NamedTuple):
-    """The live brokers; what each of them has lost last, by its id: a disk, or power; what controllers have seen."""
+    """Holds the live brokers, what each has lost last (a disk, or power), by its id, and what controllers have seen."""
 
     brokers: Mapping[int, LiveBroker]
     new_disks: Mapping[int, Loss]

@@ -22,7 +22,7 @@ MAX_TABLES = 1_000
 
 
 class Committed(NamedTuple):
-    """The offsets that a group has committed in a topic, by partition."""
+    """Holds the offsets that a group has committed in a topic, by partition."""
 
     group_id: str
     offsets: Mapping[int, int]

@@ -114,7 +114,7 @@ def decode_damage(data: bytes) -> frozenset[Partition] | None:
 
 
 class SeenEpochs(NamedTuple):
-    """The controller that has kept the node last, and the last registration of each broker that it has seen."""
+    """Names the last controller that has kept the node, and the last broker epoch of each broker that was seen."""
 
     controller_epoch: int
     brokers: Mapping[int, int] = {}

@@ -38,7 +38,7 @@ class TransactionAbortedError(TransactionError, code=ErrorCode.TRANSACTION_ABORT
 
 
 class FatalTransactionError(TransactionError):
-    """The producer can't go on: close it, and make another one. `__cause__` is the broker's error."""
+    """Says that the producer can't go on: close it, and make another one. `__cause__` is the broker's error."""
 
 
 class ProducerFencedError(FatalTransactionError, code=ErrorCode.PRODUCER_FENCED):
