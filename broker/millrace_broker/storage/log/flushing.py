@@ -135,11 +135,16 @@ class Flushing:
         return self.recovery_point >= end or self._segments.is_closed
 
     def is_due(self, now_ms: int, flush_ms: int) -> bool:
-        """Returns whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be synced."""
+        """Returns whether `flush_ms` have passed (monotonic `now_ms`), or a closed segment waits to be sealed.
+
+        One that was synced while it still grew may wait, too: after a clean start, the first append may roll.
+        """
         segments, recovery_point = self._segments, self.recovery_point
         if recovery_point >= segments.end_offset or segments.health.reason is not None:
             return False
-        return now_ms - self._last_flush_ms >= flush_ms or recovery_point < segments.now.active.base_offset
+        now = segments.now
+        is_closed_waiting = recovery_point < now.active.base_offset or not all(one.is_sealed for one in now[-2:-1])
+        return is_closed_waiting or now_ms - self._last_flush_ms >= flush_ms
 
     def flush(self) -> None:
         """Syncs all that is appended so far; a closed log has nothing to flush. Raises StorageError."""

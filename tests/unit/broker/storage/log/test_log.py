@@ -223,6 +223,20 @@ def test_retention_takes_old_segments_and_their_files(open_log: OpenLog, clock: 
     assert log.apply_retention().deleted_segments == 0
 
 
+def test_a_segment_that_a_clean_start_opened_is_sealed_once_it_is_closed(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(segment_bytes=SIZE)
+    log.append(batch(1), leader_epoch=0)
+    log.close()
+    log = open_log(clean=True, segment_bytes=SIZE)
+    assert not log.is_flush_due(clock.monotonic_ms())
+    log.append(batch(2), leader_epoch=0)
+    assert [one.is_sealed for one in log.segments] == [False, False]
+    assert log.is_flush_due(clock.monotonic_ms())
+    log.flush()
+    assert [one.is_sealed for one in log.segments] == [True, False]
+    assert not log.is_flush_due(clock.monotonic_ms())
+
+
 @pytest.mark.parametrize("kept", ["all but a bit", "half a batch", "nothing"])
 def test_the_time_of_what_is_damaged_is_not_known_and_keeps_it(
     open_log: OpenLog, clock: ManualClock, tmp_path, kept: str
