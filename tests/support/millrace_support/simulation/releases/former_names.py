@@ -63,6 +63,8 @@ def former_simulated_broker() -> type[Any]:
     lane = _broker_module("storage.sync_lane")
     lane.RETRY_S = 0
     lane.SyncLane.start = _lane_starts(lane.SyncLane.start)
+    shard = _broker_module("groups.shard").Shard
+    shard._set_timer = _no_timer_in_the_past(shard._set_timer)  # noqa: SLF001  it has no door for this
     wiring = former_module("millrace_support.simulation.simulated_broker")
     wiring.MillraceError = MillraceError  # a controller of either release may refuse what is asked of it
     wiring.codec = _codec()
@@ -180,6 +182,15 @@ def _lane_starts(real: Callable[..., None]) -> Callable[..., None]:
         real(lane, worker, tell)
 
     return start
+
+
+def _no_timer_in_the_past(real: Callable[..., None]) -> Callable[..., None]:
+    """Keeps it from being busy for ever: it can lose a member's own record, and with it the member's timeout."""
+
+    def set_timer(shard: Any, group: Any, effect: Any) -> None:
+        real(shard, group, effect if effect.delay_ms >= 0 else effect._replace(delay_ms=1000))
+
+    return set_timer
 
 
 def _isr_tables(real: Callable[..., object]) -> Callable[..., object]:
