@@ -28,11 +28,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
+from millrace.client.mirrored_appends import MIRROR_SOURCE
 from millrace_pipelines.mirror.naming import is_internal, mirror_at, name_fault, origins_of, taken_by, target_name
 from millrace_pipelines.mirror.settings import Accept, DeletedTopics, MirrorSettings, NewTopics, Source, Way
 from millrace_pipelines.mirror.states import State, TopicState
 
-MIRROR_SOURCE = "mirror.source"
 OF_TIMES = frozenset(
     {
         "message.timestamp.type",
