@@ -94,6 +94,12 @@ SECTIONS = (
     ),
     Section("Results of your own", "[downstream.md](downstream.md) has an example.", "millrace_pipelines.downstream"),
     Section(
+        "Offsets of mirrored topics",
+        "Of topics that a mirror has copied or follows, from the source to the target and back.",
+        "millrace_pipelines.mirror.translation",
+        ("translate_offset", "translate_group", "TranslatedOffset", "Fit"),
+    ),
+    Section(
         "Dagster", "[dagster.md](dagster.md#declare) has its fields.", "millrace_pipelines", ("MillraceComponent",)
     ),
 )
