@@ -1,4 +1,4 @@
-"""`millrace mirror`: runs a mirror, which keeps topics of source clusters in a target cluster; its sub-commands see to it.
+"""`millrace mirror`: runs a mirror, which keeps topics of source clusters in a target cluster; sub-commands see to it.
 
 The group's own options run the mirror; each sub-command has a module of its own, and is registered here.
 """

@@ -95,6 +95,11 @@ class PartitionAudit:
         """Whether nothing differs."""
         return not self.differences
 
+    @property
+    def count(self) -> int:
+        """How many differences there are."""
+        return len(self.differences) + self.more
+
     def add(self, one: Difference) -> None:
         """Adds a difference, which is only counted if there are many."""
         if len(self.differences) >= KEPT:
@@ -201,7 +206,7 @@ class MirrorAudit:
             report.add(Difference(kind=Kind.EXTRA, target_offset=there.end_offset, detail=cut))
 
     def _newest(self, source: AuditedLog, target: AuditedLog, begin: int) -> NewestRecords:
-        """Returns the newest records of both logs' keys, up to their ends of now."""
+        """Returns the newest records of both logs' keys, up to where they end now."""
         newest = NewestRecords()
         for side, log in ((Side.SOURCE, source), (Side.TARGET, target)):
             end = log.offsets().end_offset

@@ -138,7 +138,7 @@ def _difference(one: Found) -> Difference | None:
         return None
     if _is_tombstone(one.source_digest) and not _is_tombstone(one.target_digest):
         return Difference(kind=Kind.MISSING, source_offset=one.source, detail="a tombstone")
-    detail = "they are the newest ones of their key"
+    detail = "newest of its key"
     return Difference(kind=Kind.ALTERED, source_offset=one.source, target_offset=one.target, detail=detail)
 
 

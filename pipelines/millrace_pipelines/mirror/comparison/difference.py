@@ -18,7 +18,7 @@ class Kind(StrEnum):
     EXTRA = "only at the target"
     TWICE = "twice at the target"
     ALTERED = "not the same"
-    MOVED = "in another order at the target"
+    MOVED = "in another order"
     BATCH = "in batches of other bytes"
     OFFSET_MAP = "elsewhere by the offset map"
     UNREADABLE = "not to be read"
