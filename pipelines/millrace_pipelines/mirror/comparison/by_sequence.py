@@ -175,12 +175,13 @@ def _next_common(source: LogReader, target: LogReader) -> Place | None:
 
 
 def _spans(log: LogReader, count: int, kind: Kind) -> Iterator[Difference]:
-    """Yields so many records of one log as differences, and goes on behind them."""
-    while count:
-        [first, *others] = log.take(min(count, SEARCHED))
-        count -= len(others) + 1
+    """Yields so many records of one log as a difference, and goes on behind them."""
+    first, left = log.peek(), count
+    while left:
+        left -= len(log.take(min(left, SEARCHED)))
+    if count and first is not None:
         one = missing(first) if kind is Kind.MISSING else extra(first)
-        yield replace(one, count=len(others) + 1, source=None, target=None) if others else one
+        yield replace(one, count=count, source=None, target=None) if count > 1 else one
 
 
 def _put_beside(source: LogReader, target: LogReader, cut: Cut) -> None:
