@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millrace.errors import MalformedValueError
+
+if TYPE_CHECKING:
+    from millrace_pipelines.mirror.settings import MirrorSettings
+
+ALL_TOPICS = ".*"
 
 Source = Annotated[
     list[str] | None,
@@ -47,7 +53,7 @@ KeepNames = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A file of TOML or JSON that says all of it."),
+    typer.Option("--config", metavar="FILE", help="A file (TOML) that says all of it."),
 ]
 
 
@@ -65,3 +71,35 @@ def source_options(sources: Iterable[str], client_configs: Iterable[str]) -> lis
             raise MalformedValueError(f"--source-client-config {one!r}: expected NAME=FILE")
         by_name.setdefault(name, {"name": name})["client_config"] = file
     return list(by_name.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorAccess:
+    """The options that name a mirror's clusters and topics, each also in the file of `--config`."""
+
+    source: Source = None
+    target: Target = None
+    source_client_config: SourceClientConfig = None
+    target_client_config: TargetClientConfig = None
+    topics: Topics = None
+    keep_names: KeepNames = False
+    config: ConfigFile = None
+
+    def settings(self) -> MirrorSettings:
+        """Returns the settings by the options and the file; raises InvalidConfigError, which names what is wrong."""
+        from millrace_pipelines.mirror.settings_file import read_settings
+
+        config = None if self.config is None else str(self.config)
+        return read_settings(config, self._options())
+
+    def _options(self) -> dict[str, Any]:
+        sources = source_options(self.source or (), self.source_client_config or ())
+        target = {"bootstrap": self.target, "client_config": self.target_client_config}
+        options: dict[str, Any] = {"sources": sources}
+        if given_ones := {name: value for name, value in target.items() if value is not None}:
+            options["target"] = given_ones
+        if self.keep_names:
+            options["keep_names"] = True
+        if self.topics is not None or self.config is None:
+            options["topics"] = [self.topics or ALL_TOPICS]
+        return options
