@@ -60,6 +60,12 @@ SECTIONS = (
         ("NewRecord", "Record"),
     ),
     Section(
+        "Batches from one topic to another",
+        "[clients.md](clients.md#ready-batches) has an example.",
+        "millrace.records.rebatch",
+        ("producible", "Rebatched", "SourceRun"),
+    ),
+    Section(
         "Brokers for tests",
         "[testing.md](testing.md) has the fixtures.",
         "millrace.testing.local_broker",
@@ -87,6 +93,12 @@ SECTIONS = (
         ("MillraceDataSource",),
     ),
     Section("Results of your own", "[downstream.md](downstream.md) has an example.", "millrace_pipelines.downstream"),
+    Section(
+        "Offsets of mirrored topics",
+        "Of topics that a mirror has copied or follows, from the source to the target and back.",
+        "millrace_pipelines.mirror.translation",
+        ("translate_offset", "translate_group", "TranslatedOffset", "Fit"),
+    ),
     Section(
         "Dagster", "[dagster.md](dagster.md#declare) has its fields.", "millrace_pipelines", ("MillraceComponent",)
     ),

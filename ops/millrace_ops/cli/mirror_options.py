@@ -1,0 +1,67 @@
+"""Options that the commands of the mirror share: the source clusters, the target cluster, and which topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millrace.errors import MalformedValueError
+
+Source = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        metavar="NAME=HOST:PORT[,...]",
+        help="A source cluster, by the name that its topics get, and brokers to find it by; repeatable.",
+    ),
+]
+SourceClientConfig = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source-client-config",
+        metavar="NAME=FILE",
+        help="Kafka's client properties of security for a source; env:VARIABLE for their text; repeatable.",
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="HOST:PORT[,...]", help="Brokers to find the target cluster by."),
+]
+TargetClientConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--target-client-config",
+        metavar="FILE",
+        help="Kafka's client properties of security for the target; env:NAME for a variable with their text.",
+    ),
+]
+Topics = Annotated[
+    str | None,
+    typer.Option("--topics", metavar="REGEX", help="Only source topics whose whole names match; all by default."),
+]
+KeepNames = Annotated[
+    bool, typer.Option("--keep-names", help="Topics keep their names at the target, else they are NAME.topic.")
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A file of TOML or JSON that says all of it."),
+]
+
+
+def source_options(sources: Iterable[str], client_configs: Iterable[str]) -> list[dict[str, str]]:
+    """Returns the sources that options name, as the settings' file has them; raises MalformedValueError."""
+    from millrace_pipelines.mirror.settings_file import parse_source
+
+    by_name: dict[str, dict[str, str]] = {}
+    for one in sources:
+        parsed = parse_source(one)
+        by_name[parsed["name"]] = parsed
+    for one in client_configs:
+        name, equals, file = one.partition("=")
+        if not (name and equals and file):
+            raise MalformedValueError(f"--source-client-config {one!r}: expected NAME=FILE")
+        by_name.setdefault(name, {"name": name})["client_config"] = file
+    return list(by_name.values())
