@@ -21,7 +21,7 @@ PROCESSES := -n auto --maxprocesses 5 --dist loadfile --no-loadscope-reorder
 # Apache Kafka's versions that tests and benchmarks compare with: folder and version.
 KAFKA_3.9 := 3.9.1
 KAFKA_4.1 := 4.1.1
-PEERS := .peers/kafka-3.9/.complete .peers/kafka-4.1/.complete .peers/spark-kafka/.complete .peers/spark-delta/.complete .peers/spark-s3/.complete
+PEERS := $(patsubst %,.peers/%/.complete,kafka-3.9 kafka-4.1 mirrormaker2 spark-kafka spark-delta spark-s3)
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
@@ -94,7 +94,7 @@ docs: $(VENV)/.installed-docs ## The documentation as a site, in build/docs/site
 bench: $(VENV)/.installed-dev ## Rates beside yardsticks of the same run; ARGS="produce" for one
 	@$(BIN)/millrace bench $(ARGS)
 
-peers: $(PEERS) ## Apache Kafka's jars, Spark's Kafka source, Delta Lake and client of S3, as judges (needs Maven's mvn)
+peers: $(PEERS) ## Apache Kafka's jars and mirror, Spark's Kafka source, Delta Lake and client of S3, as judges (needs Maven's mvn)
 
 peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
@@ -107,7 +107,7 @@ peers-if-possible:
 	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives kafka $*
 	@touch $@
 
-.peers/spark-delta/.complete .peers/spark-s3/.complete: .peers/%/.complete: tests/peers/%/pom.xml
+.peers/mirrormaker2/.complete .peers/spark-delta/.complete .peers/spark-s3/.complete: .peers/%/.complete: tests/peers/%/pom.xml
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@
 

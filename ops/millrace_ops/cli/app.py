@@ -98,7 +98,7 @@ def monitoring(
 Benchmark = StrEnum(
     "Benchmark",
     "APPEND STORAGE COMPACTION PRODUCE FETCH LATENCY CONNECTIONS STALLS PARTITIONS "
-    "LOAD DECODE TRANSACTIONS REPLICATION FAILOVER SECURITY CLIENT METRICS CONSOLE DAGSTER",
+    "LOAD DECODE TRANSACTIONS REPLICATION FAILOVER MIRROR SECURITY CLIENT METRICS CONSOLE DAGSTER",
 )
 
 
@@ -108,7 +108,8 @@ def bench(
     peer: Annotated[
         str | None,
         typer.Option(
-            help="Measure this beside it in the same run: mock, kafka, kafka-3.9 or spark (`make peers` first)."
+            help="Measure this beside it in the same run: mock, kafka, kafka-3.9, spark or mirrormaker2 "
+            "(`make peers` first)."
         ),
     ] = None,
     json_file: Annotated[
