@@ -60,6 +60,12 @@ SECTIONS = (
         ("NewRecord", "Record"),
     ),
     Section(
+        "Batches from one topic to another",
+        "[clients.md](clients.md#ready-batches) has an example.",
+        "millrace.records.rebatch",
+        ("producible", "Rebatched", "SourceRun"),
+    ),
+    Section(
         "Brokers for tests",
         "[testing.md](testing.md) has the fixtures.",
         "millrace.testing.local_broker",

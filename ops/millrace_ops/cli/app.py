@@ -25,6 +25,7 @@ from millrace_ops.cli import (
     dump,
     groups,
     import_legacy,
+    mirror,
     offsets,
     offsets_from_legacy,
     produce,
@@ -187,6 +188,7 @@ for command in warehouse_modes.COMMANDS:
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(zookeeper.app, name="zookeeper")
+app.add_typer(mirror.app, name="mirror")
 app.command("up")(up.up)
 app.command("demo")(demo)
 app.command("monitoring")(monitoring)

@@ -205,6 +205,10 @@ class Cluster:
         """Returns a connection to a leader; raises UnknownTopicError, BrokerError or BrokerUnreachableError."""
         return self.connection_to(self._leader(topic, partition, create_missing=False))
 
+    def forget_leader(self, topic: str, partition: int) -> None:
+        """Has the next action on a partition ask who leads it; for a request to the leader that has failed."""
+        self._leaders.pop((topic, partition), None)
+
     def on_leader(
         self,
         topic: str,
@@ -224,7 +228,7 @@ class Cluster:
             return self._on(self._leader(topic, partition, create_missing=create_missing), action)
 
         def forget(_: object) -> None:
-            self._leaders.pop((topic, partition), None)
+            self.forget_leader(topic, partition)
 
         def again(error: BaseException) -> bool:
             return is_retriable(error) and (repeatable or not isinstance(error, AnswerLostError))

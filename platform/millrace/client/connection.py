@@ -140,6 +140,7 @@ CLIENT_VERSIONS = {
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
 }
+UNTOLD_VERSIONS = {ApiKey.APPEND_MIRRORED: VersionRange(0, 0)}  # of APIs that no broker tells, though it may serve them
 MAX_RESPONSE_BYTES = 1 << 30
 TLS_ALERT = 0x1503  # how the answer of a TLS server to plain bytes begins
 HELLO = API_VERSIONS.ask({"client_software_name": "millrace", "client_software_version": __version__})
@@ -240,6 +241,8 @@ class Connection:
 
     def version(self, api_key: ApiKey) -> int:
         """Returns the highest version of an API that both sides know; raises UnsupportedVersionError for none."""
+        if api_key in UNTOLD_VERSIONS:
+            return UNTOLD_VERSIONS[api_key].maximum
         ours, theirs = CLIENT_VERSIONS[api_key], self._broker_versions.get(api_key)
         if theirs is None:
             raise UnsupportedVersionError(f"the broker at {self.address} does not serve {api_key.name}")

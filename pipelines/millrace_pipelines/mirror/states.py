@@ -1,0 +1,214 @@
+"""The states of mirrored topics, in a compacted topic of the target, `__mirror_states`.
+
+    key     NAME/TOPIC, TOPIC as it is called at the source; a tombstone where the topic is mirrored no more
+    value   JSON, the fields of `TopicState`; fields that are unknown here are ignored
+
+All instances of a mirror read it to its end, and from there on what is new. Whoever changes a state, an instance or a
+command, writes it whole; the last one counts. A record that is none of ours is told, and the other topics go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from millrace.client import Admin, Cluster, SimpleConsumer
+from millrace.client.producer import Producer, ProducerRecord
+from millrace.errors import ClientError, OffsetOutOfRangeError, TopicBeingDeletedError, TopicExistsError
+from millrace.records.record import Record
+from millrace_pipelines.mirror.settings import Accept, Way
+
+logger = logging.getLogger(__name__)
+
+STATES_TOPIC = "__mirror_states"
+COMPACTED = {"cleanup.policy": "compact"}
+MAX_REPLICAS = 3
+
+
+class State(StrEnum):
+    """Whether a topic is mirrored; `stopped` has a reason, and the two of a switch-over are its steps."""
+
+    MIRRORING = "mirroring"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    SWITCHING = "switching"
+    SWITCHED = "switched"
+
+
+class StateError(ClientError):
+    """The states of mirrored topics can't be written here, or one of them can't be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """The state of a mirrored topic.
+
+    Attributes:
+        source: The source cluster's name.
+        topic: The topic's name at the source.
+        target_topic: Its name at the target.
+        way: To follow or to copy, as begun.
+        state: Whether it is mirrored.
+        reason: Why it is stopped.
+        may_pass: Whether the keeper of topics has stopped it, and looks again by itself; else somebody resumes it.
+        source_cluster_id: The source cluster.
+        source_topic_id: The topic's id at the source; None where it has none.
+        target_topic_id: The topic's id at the target; None until it is created.
+        origins: The clusters through which its records come, nearest first.
+        starts: The first offset to mirror of each partition; of one that is not named, its beginning.
+        accepted: What the topic may go on in spite of, beside what the settings accept.
+        changed_ms: When it was written.
+    """
+
+    source: str
+    topic: str
+    target_topic: str
+    way: Way
+    state: State = State.MIRRORING
+    reason: str = ""
+    may_pass: bool = False
+    source_cluster_id: str = ""
+    source_topic_id: str | None = None
+    target_topic_id: str | None = None
+    origins: tuple[str, ...] = ()
+    starts: Mapping[int, int] = field(default_factory=dict)
+    accepted: frozenset[Accept] = frozenset()
+    changed_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        """The key of its record: `NAME/TOPIC`."""
+        return f"{self.source}/{self.topic}"
+
+    def stopped(self, reason: str, *, may_pass: bool = False) -> TopicState:
+        """Returns this state, stopped with a reason."""
+        return replace(self, state=State.STOPPED, reason=reason, may_pass=may_pass)
+
+    def resumed(self, accepted: Iterable[Accept] = ()) -> TopicState:
+        """Returns this state, mirrored again in spite of what is accepted."""
+        return replace(
+            self, state=State.MIRRORING, reason="", may_pass=False, accepted=self.accepted | frozenset(accepted)
+        )
+
+
+def encode_state(state: TopicState) -> bytes:
+    """Returns the value of a state's record."""
+    told = asdict(state) | {"origins": list(state.origins), "accepted": sorted(state.accepted)}
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def decode_state(key: str, value: bytes) -> TopicState:
+    """Returns the state in a record; raises StateError, which names the key, for one that is none of ours."""
+    known = {one.name for one in fields(TopicState)}
+    try:
+        told: dict[str, Any] = {name: one for name, one in json.loads(value).items() if name in known}
+        state = TopicState(
+            **told
+            | {
+                "way": Way(told["way"]),
+                "state": State(told["state"]),
+                "origins": tuple(told.get("origins", ())),
+                "starts": {int(one): int(offset) for one, offset in told.get("starts", {}).items()},
+                "accepted": frozenset(Accept(one) for one in told.get("accepted", ())),
+            }
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{STATES_TOPIC}: the record of {key!r} is no state of a mirrored topic ({error!r}); a tombstone with this "
+            "key removes it"
+        ) from error
+    if state.key != key:
+        raise StateError(f"{STATES_TOPIC}: the record of {key!r} is the state of {state.key}; a tombstone removes it")
+    return state
+
+
+class States:
+    """Reads the states of a cluster, the one into which topics are mirrored, and writes them by a producer.
+
+    Args:
+        cluster: Where the states are.
+        producer: Has `acks=all` and idempotence, as is its default. Without one, states can only be read.
+
+    Attributes:
+        faults: What is wrong with records that are no states, by key.
+    """
+
+    def __init__(self, cluster: Cluster, producer: Producer | None = None) -> None:
+        self._cluster = cluster
+        self._consumer = SimpleConsumer(cluster)
+        self._producer = producer
+        self._states: dict[str, TopicState] = {}
+        self._next_offset = 0
+        self._topic_id: object = None
+        self.faults: dict[str, str] = {}
+
+    def create(self) -> None:
+        """Creates the topic of the states where it is missing: compacted, with one partition."""
+        self._cluster.until_it_passes(self._create)
+
+    def _create(self) -> None:
+        metadata = self._cluster.metadata([STATES_TOPIC])
+        if not metadata.lacks([STATES_TOPIC]):
+            return
+        try:
+            Admin(self._cluster).create_topic(STATES_TOPIC, 1, min(MAX_REPLICAS, len(metadata.brokers)), COMPACTED)
+        except TopicExistsError as error:  # another instance was faster, or its deletion is under way: look again
+            raise TopicBeingDeletedError(str(error)) from error
+
+    def read(self) -> Mapping[str, TopicState]:
+        """Returns the states by key, as they are now; asks only for records that were not read before."""
+        metadata = self._cluster.metadata([STATES_TOPIC])
+        if metadata.lacks([STATES_TOPIC]):
+            self._forget(None)
+            return {}
+        if metadata.topic(STATES_TOPIC).topic_id != self._topic_id:
+            self._forget(metadata.topic(STATES_TOPIC).topic_id)
+        try:
+            self._read_on()
+        except OffsetOutOfRangeError:  # the log was cut, or its beginning deleted
+            self._forget(self._topic_id)
+            self._read_on()
+        return dict(self._states)
+
+    def write(self, *states: TopicState) -> None:
+        """Writes states, all in one batch, each with the present time; returns once all replicas have them."""
+        now_ms = self._cluster.clock.now_ms()
+        self._send((one.key, encode_state(replace(one, changed_ms=now_ms))) for one in states)
+
+    def remove(self, *keys: str) -> None:
+        """Writes tombstones: these topics are mirrored no more, or their records were no states."""
+        self._send((key, None) for key in keys)
+
+    def _send(self, records: Iterable[tuple[str, bytes | None]]) -> None:
+        if self._producer is None:
+            raise StateError(f"{STATES_TOPIC} can only be read here")
+        sent = self._producer.send(ProducerRecord(STATES_TOPIC, value, key.encode(), 0) for key, value in records)
+        for delivery in sent:
+            delivery.result()
+
+    def _forget(self, topic_id: object) -> None:
+        self._states, self._next_offset, self._topic_id = {}, 0, topic_id
+        self.faults = {}
+
+    def _read_on(self) -> None:
+        first = self._consumer.earliest(STATES_TOPIC, 0)
+        begin = first if not self._next_offset else self._next_offset
+        for record in self._consumer.messages(STATES_TOPIC, 0, begin):
+            self._take(record)
+            self._next_offset = record.offset + 1
+
+    def _take(self, record: Record) -> None:
+        key = (record.key or b"").decode(errors="replace")
+        self._states.pop(key, None)
+        self.faults.pop(key, None)
+        if record.value is None:
+            return
+        try:
+            self._states[key] = decode_state(key, record.value)
+        except StateError as error:
+            self.faults[key] = str(error)
+            logger.warning("%s", error)
