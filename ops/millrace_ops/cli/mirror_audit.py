@@ -1,4 +1,4 @@
-"""`millrace mirror audit`: compares mirrored topics with their sources, record by record (`millrace_pipelines.mirror.audit`)."""
+"""`millrace mirror audit`: compares mirrored topics with their sources, record by record."""
 
 from __future__ import annotations
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from millrace.errors import MalformedValueError
 
 Source = Annotated[
     list[str] | None,
@@ -46,3 +49,19 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="A file of TOML or JSON that says all of it."),
 ]
+
+
+def source_options(sources: Iterable[str], client_configs: Iterable[str]) -> list[dict[str, str]]:
+    """Returns the sources that options name, as the settings' file has them; raises MalformedValueError."""
+    from millrace_pipelines.mirror.settings_file import parse_source
+
+    by_name: dict[str, dict[str, str]] = {}
+    for one in sources:
+        parsed = parse_source(one)
+        by_name[parsed["name"]] = parsed
+    for one in client_configs:
+        name, equals, file = one.partition("=")
+        if not (name and equals and file):
+            raise MalformedValueError(f"--source-client-config {one!r}: expected NAME=FILE")
+        by_name.setdefault(name, {"name": name})["client_config"] = file
+    return list(by_name.values())

@@ -80,7 +80,7 @@ def read_coordinator(
 ) -> dict[Partition, int]:
     """Returns the offsets that the coordinator has, of all partitions or, once no transaction is open, of some."""
     found = groups.offsets(group_id, partitions).items()
-    return {Partition(*partition): offset for partition, (offset, _) in found if offset != NO_OFFSET}
+    return {Partition(*partition): one.offset for partition, one in found if one.offset != NO_OFFSET}
 
 
 def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, SupportsIndex, cast, overload
 
-from millrace.client.groups import GroupOffset
+from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.metadata import Partition
 from millrace.client.producer.batch import HANDED_OVER, Delivery, OnDelivery, ProducerRecord
 from millrace.client.producer.events import CallbackHandler, DeliveringHandler, EventHandler, EventQueue
@@ -22,7 +22,6 @@ from millrace.client.producer.routes import BrokerWatch, Routes, check_partition
 from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings, parse_zookeeper_security
 from millrace.client.producer.transaction_errors import TransactionStateError
-from millrace.client.producer.transaction_requests import GroupMetadata
 from millrace.client.producer.transactions import Transactions
 from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
