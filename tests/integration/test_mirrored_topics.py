@@ -22,7 +22,7 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace_support.committed_topics import PROPERTIES, transactional
-from millrace_support.mirrored_topics import MIRRORED, Mirror, append, create_mirrored, log_of
+from millrace_support.mirrored_topics import MIRRORED, Mirror, append, batches, create_mirrored, log_of
 from millrace_support.raw import RawConnection
 
 POLICY_VIOLATION = ErrorCode.POLICY_VIOLATION
@@ -160,6 +160,21 @@ def test_where_the_log_ends_elsewhere_nothing_is_appended(target_broker, target)
         assert log.end_offset == 2
     assert append(target, "compared", 2, batch(b"c", at=2)) == (3, 3, None)
     assert values(target_broker.bootstrap, "compared") == [b"a", b"b", b"c"]
+
+
+def test_a_large_request_is_appended_in_pieces(target_broker, target):
+    """Others are served between them; a batch above max.message.bytes stays as it is at the source."""
+    create_mirrored(target, "large", partitions=2, max_message_bytes="1000")
+    sizes = [300_000] * 10 + [3_000_000] + [10] * 1000
+    records = b"".join(batch(b"x" * size, at=offset) for offset, size in enumerate(sizes))
+    logs = append_mirrored(target, [MirroredAppend("large", index, 0, records) for index in range(2)])
+    assert list(logs.values()) == [(len(sizes), len(sizes), None)] * 2
+    for index in range(2):
+        assert b"".join(log_of(target_broker.bootstrap, "large", index)) == with_epoch_0(records)
+
+
+def with_epoch_0(records: bytes) -> bytes:
+    return b"".join(data for _, data in batches(records))
 
 
 def test_two_writers_race_and_nothing_is_lost_or_doubled(source, target_broker, target):
