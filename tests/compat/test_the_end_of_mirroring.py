@@ -1,6 +1,7 @@
 """Clients that no one here wrote pass over the batch that ends a mirroring; Apache Kafka takes it, too."""
 
 import asyncio
+from contextlib import ExitStack
 from itertools import islice
 
 import aiokafka
@@ -10,7 +11,7 @@ import pytest
 
 from millrace.client import Cluster, SyncProducer
 from millrace.client.configs import Configs, ResourceKind
-from millrace.client.mirrored_appends import MIRROR_SOURCE, end_mirroring
+from millrace.client.mirrored_appends import MIRROR_SOURCE, can_be_followed_into, end_mirroring
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
@@ -110,6 +111,17 @@ def ended(tmp_path_factory):
 @pytest.mark.parametrize("client", [java_3_9, java_4_1, librdkafka, with_kafka_python, with_aiokafka])
 def test_a_client_passes_over_it(ended, client, isolation, values):
     assert client(ended.bootstrap, isolation, len(values)) == values
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.1"])
+def test_kafka_has_no_mirrored_topics(find_peer, tmp_path, version):
+    with ExitStack() as closing:
+        kafka, zookeeper = find_peer(version), None
+        if version == "3.9":
+            zookeeper = closing.enter_context(EmbeddedZooKeeper(tmp_path / "zookeeper")).address
+        broker = closing.enter_context(KafkaBroker(kafka, tmp_path / "data", zookeeper=zookeeper))
+        with Cluster(broker.bootstrap) as cluster:
+            assert not can_be_followed_into(cluster)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -1,5 +1,6 @@
 """Mirrored topics with three replicas: whatever happens to their leader, the log is that of the source everywhere."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -9,6 +10,7 @@ from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.mirrored_appends import end_mirroring
 from millrace.errors import MillraceError
 from millrace.records.batch import walk
+from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace_support.broker_clusters import PATIENT, CrashingCluster, broker_cluster
 from millrace_support.committed_topics import PROPERTIES, transactional
@@ -94,6 +96,27 @@ def test_followers_begin_where_the_leader_begins(source, brokers):
         assert brokers.equal_logs("begun") == whole
         with SimpleConsumer(brokers.bootstrap) as consumer:
             assert consumer.earliest("begun", 0) == 33
+
+
+def test_followers_leave_out_what_the_source_leaves_out(brokers):
+    """Also one that begins anew, whose leader has to tell it of the gaps."""
+    with brokers.connect() as target:
+        create_mirrored(target, "gaps", replicas=3)
+        brokers.all_in_sync()
+        end = 0
+        for offset in (5, 6, 90, 4000, 4001, 70_000):
+            batch = encode_batch([NewRecord(b"%d" % offset)], base_offset=offset)
+            log = append(target, "gaps", end, batch)
+            assert log.error is None
+            end = log.end_offset
+        whole = brokers.equal_logs("gaps")
+        assert [header.base_offset for _, header in walk(whole)] == [5, 6, 90, 4000, 4001, 70_000]
+        follower = next(each for each in brokers.brokers if each != brokers.partition("gaps").leader)
+        brokers.crash(follower)
+        shutil.rmtree(brokers.brokers[follower].data_dir / "gaps-0")
+        brokers.brokers[follower].start()
+        brokers.all_in_sync()
+        assert brokers.equal_logs("gaps") == whole
 
 
 def test_the_end_of_mirroring_outlives_its_leader(source, brokers):
