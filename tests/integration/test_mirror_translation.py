@@ -9,8 +9,7 @@ from millrace.client.groups import GroupOffset
 from millrace.client.producer import Producer
 from millrace.errors import UnknownTopicError
 from millrace.testing.local_broker import LocalBroker
-from millrace_pipelines.mirror.offset_map_keeper import remove_deleted_runs
-from millrace_pipelines.mirror.offset_map_topic import OffsetMaps, create_offset_map_topic
+from millrace_pipelines.mirror.offset_map_topic import create_offset_map_topic
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.states import State, States, TopicState
 from millrace_pipelines.mirror.translation import (
@@ -88,18 +87,6 @@ def test_who_has_read_all_with_the_markers_has_read_all_on_the_other_side(cluste
         back = translate_offset("east.clicks", 0, found.offset, "east", source=source, target=target, back=True)
         assert (found.fit, back) == (Fit.EXACT, TranslatedOffset(12))
     assert translate_offset("clicks", 0, 13, "east", source=source, target=target).fit is Fit.AHEAD
-
-
-def test_runs_that_the_target_has_deleted_are_removed(clusters):
-    _, target, *_, copier = clusters
-    copier.copy(1)
-    topics = mirrored_topics(STATES, "east")
-    assert remove_deleted_runs(target, "east", topics) == 0
-    Admin(target).delete_records("east.clicks", 0, 7)
-    assert remove_deleted_runs(target, "east", topics[1:]) == 0, "this one is followed, and has none"
-    assert remove_deleted_runs(target, "east", topics) == 1
-    assert remove_deleted_runs(target, "east", topics) == 0
-    assert OffsetMaps(target, "east").read([("clicks", 0)])["clicks", 0].to_target(8) == 8
 
 
 def test_a_topic_that_is_not_mirrored_is_an_error(clusters):
