@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -15,10 +14,10 @@ PATIENCE_S = 60.0
 class Read(NamedTuple):
     """A record as a consumer sees it, with its offset."""
 
-    offset: int
+    offset: int | None
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str | bytes | None, ...], ...]
     time: tuple[int, int]
 
 
@@ -83,9 +82,9 @@ def read(bootstrap: str, topic: str, partition: int) -> list[Read]:
             assert message is not None, f"{topic}-{partition} gives nothing"
             error = message.error()
             if error is not None:
-                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+                assert error.name() == "_PARTITION_EOF", error
                 return found
-            headers = tuple(message.headers() or ())
+            headers = tuple(map(tuple, message.headers() or ()))
             found.append(Read(message.offset(), message.key(), message.value(), headers, message.timestamp()))
     finally:
         consumer.close()
