@@ -92,7 +92,7 @@ COPIES = {
     "has one of its own": ([*RECORDS, NewRecord(b"?")], ["target 20: only at the target"]),
     "another order": (
         [*RECORDS[1:9], RECORDS[0], *RECORDS[9:]],
-        ["source 0, target 8: in another order at the target"],
+        ["source 0, target 8: in another order"],
     ),
     "another key": (changed(4, key=None), ["source 4, target 4: not the same (other key)"]),
     "another value": (changed(4, value=b""), ["source 4, target 4: not the same (other value)"]),

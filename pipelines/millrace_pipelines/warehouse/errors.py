@@ -45,6 +45,10 @@ class LedgerError(WarehouseError):
     """A table's rows and its ledger (the offsets that it holds) don't belong together, or the ledger is lost."""
 
 
+class SwitchError(WarehouseError):
+    """A table can't go on with a topic, as that does not have the table's records at the same offsets."""
+
+
 class TableRefusedError(WarehouseError):
     """A table uses a feature or a property of Delta's protocol that this access can't obey; nothing was changed."""
 

@@ -12,8 +12,8 @@ A side that has written the key again beyond what is mirrored may have removed a
 with records still to come, a target after its switch-over. And what one side has before the other's first record, where
 retention has cut that one, has nothing to be compared with.
 
-The newest records are kept by digests of their keys in a database of SQLite, a file without a name that is only written
-once its cache is full. So memory is bounded, whatever the number of keys.
+Records are kept by digests of their keys in a database of SQLite, a file without a name that is only written once its
+cache is full, and are sorted there. So memory is bounded, whatever the number of keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import islice
+from itertools import groupby, islice, starmap
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from millrace.records.record import Record
@@ -38,10 +39,14 @@ CHUNK = 4096  # records
 
 
 class Side(StrEnum):
-    """The two logs that are compared; in the database also the prefix of a side's columns."""
+    """The two logs that are compared."""
 
     SOURCE = "source"
     TARGET = "target"
+
+
+Seen = tuple[bytes, int, int, bytes | None]
+_PARTS = {Side.SOURCE: (0, 1), Side.TARGET: (2, 3)}  # within the mirrored range, and beyond
 
 
 class Found(NamedTuple):
@@ -56,15 +61,20 @@ class Found(NamedTuple):
 
 
 class NewestRecords:
-    """The newest record of each key on both sides, and whether a side has one beyond the mirrored range."""
+    """The newest record of each key on both sides, and whether a side has one beyond the mirrored range.
+
+    All records are taken before anything is asked for.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("")
-        self._db.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB}")
-        self._db.execute(
+        self._db.executescript(
+            f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB};"
+            "CREATE TABLE seen (key BLOB, part INTEGER, offset INTEGER, digest BLOB);"
             "CREATE TABLE newest (key BLOB PRIMARY KEY, source INTEGER, source_digest BLOB, source_beyond INTEGER, "
             "target INTEGER, target_digest BLOB, target_beyond INTEGER) WITHOUT ROWID"
         )
+        self._is_sorted = False
 
     def __enter__(self) -> Self:
         return self
@@ -78,24 +88,22 @@ class NewestRecords:
         while chunk := list(islice(left, CHUNK)):
             within = {one.key: one for one in chunk if one.offset < until_offset and one.key is not None}
             beyond = {one.key: one for one in chunk if one.offset >= until_offset and one.key is not None}
-            self._db.executemany(
-                f"INSERT INTO newest (key, {side}, {side}_digest) VALUES (?, ?, ?) ON CONFLICT (key) "  # noqa: S608
-                f"DO UPDATE SET {side} = excluded.{side}, {side}_digest = excluded.{side}_digest",
-                ((_digest(key), one.offset, _content_digest(one)) for key, one in within.items()),
-            )
-            self._db.executemany(
-                f"INSERT INTO newest (key, {side}_beyond) VALUES (?, ?) ON CONFLICT (key) "  # noqa: S608
-                f"DO UPDATE SET {side}_beyond = excluded.{side}_beyond",
-                ((_digest(key), one.offset) for key, one in beyond.items()),
-            )
+            parts = _PARTS[side]
+            seen: list[Seen] = [
+                (_digest(key), parts[0], one.offset, _content_digest(one)) for key, one in within.items()
+            ]
+            seen += [(_digest(key), parts[1], one.offset, None) for key, one in beyond.items()]
+            self._db.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)
 
     def of(self, key: bytes) -> Found:
         """Returns the newest records of a key, nothing for one that no side has."""
+        self._sort()
         rows = self._db.execute("SELECT * FROM newest WHERE key = ?", (_digest(key),)).fetchall()
         return Found(*rows[0][1:]) if rows else Found(None, None, None, None, None, None)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yields the offsets of newest records that are the same on both sides, in the source's order."""
+        self._sort()
         found: Iterator[tuple[int, int]] = self._db.execute(
             "SELECT source, target FROM newest WHERE source_digest = target_digest ORDER BY source"
         )
@@ -103,10 +111,28 @@ class NewestRecords:
 
     def others(self) -> Iterator[Found]:
         """Yields the newest records of all keys of which they are not the same on both sides."""
+        self._sort()
         rows = self._db.execute(
             "SELECT * FROM newest WHERE source_digest IS NOT target_digest ORDER BY coalesce(source, target)"
         )
         return (Found(*row[1:]) for row in rows)
+
+    def _sort(self) -> None:
+        """Keeps the newest ones of what was seen, once; sorted by key, for a table that grows in places is slow."""
+        if not self._is_sorted:
+            seen = self._db.execute("SELECT key, part, offset, digest FROM seen ORDER BY key, part, offset")
+            self._db.executemany("INSERT INTO newest VALUES (?, ?, ?, ?, ?, ?, ?)", starmap(_row, groupby(seen, _key)))
+            self._is_sorted = True
+
+
+_key = itemgetter(0)
+
+
+def _row(key: bytes, seen: Iterable[Seen]) -> tuple[bytes | int | None, ...]:
+    """Returns the row of a key: of each part of what was seen, in order, the last one counts."""
+    last = {part: (offset, digest) for _, part, offset, digest in seen}
+    source, target, nothing = last.get(0, (None, None)), last.get(2, (None, None)), (None, None)
+    return (key, *source, last.get(1, nothing)[0], *target, last.get(3, nothing)[0])
 
 
 def compare_by_key(newest: NewestRecords, on_pair: OnPair, cut: Cut) -> Iterator[Difference]:

@@ -9,11 +9,12 @@ Every partition that the topic has when something is committed gets the first tw
 the ledger's partitions are 0 … n - 1 without a gap.
 
 A ledger is named by the topic's id. Where a table goes on with a topic that was recreated, or with a log that was
-truncated, it begins another ledger: under the new id, or under `<topic id>.<generation>`. The names of the former ones
-are in the table's properties, and what these say of the rows stays true. One commit changes the table's properties and
-sets the new ledger's offsets; from then on the former ledger moves no more, and a load that was planned on it is
-refused. Earlier rows stay. What is given up is in that commit's lineage, and in the table of skipped ranges, which is
-another table at `<table>__skipped`.
+truncated, it begins another ledger: under the new id, or under `<topic id>.<generation>`. Where it goes on with a
+mirror of its topic, that ledger begins at the same offsets (`load.switch`). The names of the former ones are in the
+table's properties, and what these say of the rows stays true. One commit changes the table's properties and sets the
+new ledger's offsets; from then on the former ledger moves no more, and a load that was planned on it is refused.
+Earlier rows stay. What is given up is in that commit's lineage, and in the table of skipped ranges, which is another
+table at `<table>__skipped`.
 
 The lineage of the commit that went on holds the truth; in the same commit, the transaction `millrace/skipped` of the
 table counts such commits. The rows are made from the lineage afterwards, each exactly once, for the transaction of that
@@ -363,6 +364,7 @@ def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: i
         LINEAGE_LIST: [offset_range._asdict() for offset_range in change.given_up],
     }
     properties = {
+        TOPIC_PROPERTY: following.topic,
         TOPIC_ID_PROPERTY: following.topic_id,
         GENERATION_PROPERTY: str(following.generation),
         FORMER_LEDGERS_PROPERTY: json.dumps([*former_ledgers(table), present.name]),
