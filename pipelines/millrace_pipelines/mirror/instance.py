@@ -11,6 +11,7 @@ Millrace's ends the instance.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,8 @@ from millrace_pipelines.mirror.sharing import PROTOCOL, PROTOCOL_TYPE, assign, d
 from millrace_pipelines.mirror.states import State, States, TopicState
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.telling import Troubles
+
+logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 10_000
 LOOK_S = 1.0  # after which states and partitions are read again
@@ -229,14 +232,29 @@ class MirrorInstance:
     # What the group's leader keeps for all.
 
     def _keep(self) -> None:
+        topics_s, groups_s = self._settings.topics_interval_ms / 1000, self._settings.groups_interval_ms / 1000
+        due_s = 0.0
         with Keeper(self._settings, self._source) as keeper:
             while not self._stopping.is_set():
                 if not self._leads.wait(FIRST_LOOK_S):
                     continue
                 try:
-                    keeper.keep_topics()
+                    if (now_s := self._around.clock.monotonic_s()) >= due_s:
+                        due_s = now_s + topics_s
+                        keeper.keep_topics()
+                        self._has_kept.set()
+                    keeper.keep_groups()
                 except MillraceError as error:
-                    self._troubles.fails(f"topics of {self.name}", error)
+                    self._troubles.fails(f"topics and groups of {self.name}", error)
                 else:
-                    self._has_kept.set()
-                self._stopping.wait(self._settings.topics_interval_ms / 1000)
+                    self._troubles.works(f"topics and groups of {self.name}")
+                self._stopping.wait(min(topics_s, groups_s))
+            if self._has_kept.is_set():
+                self._keep_last(keeper)
+
+    def _keep_last(self, keeper: Keeper) -> None:
+        """Moves groups once more, to what was mirrored since."""
+        try:
+            keeper.keep_groups()
+        except MillraceError as error:
+            logger.warning("mirror %s: groups are not moved to the very end: %s", self.name, error)
