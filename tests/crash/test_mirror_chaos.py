@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -50,14 +51,10 @@ class Arriving:
             TopicPartition(f"{NAME}.events", partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)
         ])  # fmt: skip
 
-    def await_more(self, describe):
-        wanted = self.count + MORE
-
-        def look():
-            self.count += sum(1 for one in self.consumer.consume(1000, timeout=0.1) if not one.error())
-            return self.count >= wanted or None
-
-        awaited(look, f"{wanted} records, {self.count} have come", describe)
+    def has(self, wanted):
+        """Returns True once so many have come, else None."""
+        self.count += sum(1 for one in self.consumer.consume(1000, timeout=0.1) if not one.error())
+        return self.count >= wanted or None
 
 
 @contextlib.contextmanager
@@ -72,28 +69,13 @@ def told_if_it_fails(mirrors, told):
         raise
 
 
-def await_mirrored(bootstrap, describe):
-    """Waits until each topic is there at the target."""
+def has_all_topics(bootstrap):
+    """Returns True once each topic is there at the target, else None."""
     names = [f"{NAME}.{topic}" for topic in TOPICS]
-
-    def look():
-        with contextlib.suppress(MillraceError), Cluster(bootstrap) as cluster:
-            found = cluster.metadata(names).topics
-            return all(name in found and len(found[name].partitions) == PARTITIONS for name in names) or None
-        return None
-
-    awaited(look, "all topics are there", describe)
-
-
-def await_equal(source, target, *, is_followed):
-    """Waits until nothing differs, and else raises AssertionError with what does."""
-    found = []
-
-    def look():
-        found[:] = differences(source.bootstrap, target.bootstrap, NAME, is_followed=is_followed)
-        return not found or None
-
-    awaited(look, "both clusters have the same", lambda: "\n".join(found[:SHOWN]))
+    with contextlib.suppress(MillraceError), Cluster(bootstrap) as cluster:
+        found = cluster.metadata(names).topics
+        return all(name in found and len(found[name].partitions) == PARTITIONS for name in names) or None
+    return None
 
 
 def audit(settings_file):
@@ -128,17 +110,39 @@ class Run:
             stack.callback(each.stopping.set)
             each.start()
 
+    def await_goes_on(self, look, what, describe=str):
+        """Waits until `look` returns something; fails at once where an instance of the mirror has ended by itself."""
+
+        def looked():
+            assert not any(each.has_ended for each in self.mirrors), "an instance has ended by itself"
+            return look()
+
+        return awaited(looked, what, describe)
+
     def play(self, faults):
         """Lets the faults happen, each once more has come to the target."""
-        await_mirrored(self.target.bootstrap, lambda: self.mirrors[0].read_log()[-4000:])
+        self.await_goes_on(partial(has_all_topics, self.target.bootstrap), "all topics are there")
         arriving = Arriving(self.target.bootstrap)
         parties = {"mirror": self.mirrors, "source": self.source.brokers, "target": self.target.brokers}
         for number, fault in enumerate(faults):
-            arriving.await_more(lambda: "\n".join(self.told))
+            wanted = arriving.count + MORE
+            self.await_goes_on(
+                partial(arriving.has, wanted), f"{wanted} records have come", lambda: f"{arriving.count}"
+            )
             self.told.append(f"fault {number}, {fault}")
             happen(fault, parties[fault.party])
         for each in self.writers:
             each.finish()
+
+    def await_equal(self, *, is_followed):
+        """Waits until nothing differs, and else fails with what does."""
+        found = []
+
+        def look():
+            found[:] = differences(self.source.bootstrap, self.target.bootstrap, NAME, is_followed=is_followed)
+            return not found or None
+
+        self.await_goes_on(look, "both clusters have the same", lambda: "\n".join(found[:SHOWN]))
 
 
 @pytest.mark.timeout(3 * 3600)
@@ -157,7 +161,7 @@ def test_nothing_is_lost_doubled_or_shown(kinds_and_way, zookeeper, tmp_path, ro
         run = Run(stack, source, target, folder=tmp_path, way=way, seed=seed)
         stack.enter_context(told_if_it_fails(run.mirrors, run.told))
         run.play(faults)
-        await_equal(source, target, is_followed=kinds[1] == MILLRACE and way != "copy")
+        run.await_equal(is_followed=kinds[1] == MILLRACE and way != "copy")
         audit(tmp_path / "0.toml")
     figures = Counter(f"{fault.party} {fault.kind}" for fault in faults)
     for name, number in sorted(sum((one.outcomes for one in run.writers), figures).items()):
