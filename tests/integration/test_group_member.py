@@ -1,11 +1,13 @@
-"""Members of a group go on when their coordinator is gone and another broker takes its place."""
+"""Members of a group go on when their coordinator is silent, or gone and another broker takes its place."""
 
 import contextlib
+import signal
 
 import pytest
 
 from millrace.client import Cluster
 from millrace.client.group_member import GroupMember
+from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace_support.broker_clusters import broker_cluster
 from millrace_support.coordinating_brokers import REPLICATED
@@ -56,3 +58,24 @@ def test_members_go_on_when_their_coordinator_is_killed(brokers):
         members.append(opened.enter_context(GroupMember(cluster, GROUP, metadata=b"c", **common)))
         settled(b"a,b,c", members, held)
         assert until(lambda: coordinator_of(brokers), lambda found: found not in (None, former))
+
+
+def test_a_member_whose_broker_is_silent_counts_its_assignment_as_lost_before_anyone_says_so(tmp_path):
+    alone = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
+    common = {"protocol_type": "test", "protocol": "share", "assign": share, "session_timeout_ms": 1000}
+    revoked = []
+    with (
+        BrokerProcess(tmp_path / "broker", properties=alone) as broker,
+        Cluster(broker.bootstrap) as cluster,
+        GroupMember(cluster, GROUP, metadata=b"a", on_revoked=lambda: revoked.append(1), **common) as member,
+    ):
+        settled(b"a", [member], {})
+        former = member.group_metadata
+        broker.send_signal(signal.SIGSTOP)
+        until(lambda: not member.is_current)
+        assert member.poll() is None
+        assert revoked == [1]
+        assert member.group_metadata == former
+        broker.send_signal(signal.SIGCONT)
+        settled(b"a", [member], {})
+        assert member.is_current
