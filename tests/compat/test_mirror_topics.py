@@ -16,7 +16,7 @@ from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.settings_file import read_settings
 from millrace_pipelines.mirror.states import State, States, TopicState
 from millrace_pipelines.mirror.topic_keeper import TopicKeeper
-from millrace_pipelines.mirror.topic_plan import Create, DeleteTarget, LeaveAlone
+from millrace_pipelines.mirror.topic_plan import Create, DeleteTarget, Grow, LeaveAlone
 from millrace_support.waiting import until
 
 MILLRACE = ("millrace", "other millrace", "third millrace")
@@ -292,3 +292,12 @@ def test_two_keepers_at_a_time_do_the_same_work_once(millraces):
                 assert state.target_topic_id == str(pair.at_target(suffix).topic_id)
                 assert len(pair.at_target(suffix).partitions) == max(1, attempt - 3)
                 Admin(pair.source).create_partitions(pair.topic + suffix, attempt)
+
+
+def test_partitions_that_another_keeper_has_added_are_no_failure(millraces):
+    pair = millraces
+    Admin(pair.source).create_topic(pair.topic, 2)
+    keeper = pair.keeper()
+    keeper.keep()
+    keeper._try(Grow(pair.state(), 2))
+    assert pair.state().state is State.MIRRORING
