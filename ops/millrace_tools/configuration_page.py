@@ -68,10 +68,13 @@ def _differing() -> str:
 
 def _own() -> str:
     head = "## Properties that Kafka does not have\n\n| property | default | what it says |\n|---|---|---|\n"
+    of_topics = {name: key for name, key in TOPIC_CONFIG.keys.items() if name not in BROKER_KEYS}
+    own = [(name, key, BROKER, "") for name, key in BROKER_KEYS.items()]
+    own += [(name, key, TOPIC, f" (of a {TOPIC})") for name, key in of_topics.items()]
     return head + "".join(
-        f"| `{name}` | {_shown(key)} | {key.doc} |\n"
-        for name, key in sorted(BROKER_KEYS.items())
-        if (BROKER, name) not in kafka_properties()
+        f"| `{name}`{of} | {_shown(key)} | {key.doc} |\n"
+        for name, key, scope, of in sorted(own, key=lambda one: one[0])
+        if (scope, name) not in kafka_properties()
     )
 
 

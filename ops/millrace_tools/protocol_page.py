@@ -50,6 +50,29 @@ but ApiVersions in an unknown version is answered in v0's form |
 
 APIs of the protocol that are not served: {missing}.
 
+## Millrace's own
+
+ApiVersions does not tell of these APIs, whose keys lie far above those of Kafka. They are for Millrace's own tools, and
+may be others in a later release.
+
+| key | API | versions | flexible from | refused |
+|---:|---|---|---:|---|
+{own}
+AppendMirrored brings the batches of another cluster's partition to a topic with the property `mirror.source`
+(docs/logs.md). It needs CLUSTER_ACTION on the cluster, as followers do.
+
+```text
+request     timeout ms i32, topics [name, partitions [index i32, log start offset i64, log end offset i64, records,
+                                                      ends mirroring bool]]
+response    throttle time ms i32, topics [name, partitions [index i32, error code i16, error message,
+                                                            log start offset i64, log end offset i64,
+                                                            high watermark i64]]
+```
+
+The log end offset of the request is where the sender expects the log to end. If it ends elsewhere, nothing is appended,
+and the response has the true end. -1, with no records, ends the mirroring wherever the log ends. The log start offset
+is where an empty log is to begin, -1 to leave it.
+
 ## What a request costs at most
 
 A client's request has at most {elements:,} elements in all of its arrays; one with more is malformed, and its
@@ -91,10 +114,12 @@ its connection wait behind it. Followers do not check records again.
 def render(apis: Mapping[int, Api]) -> str:
     """Returns the whole page."""
     names = api_names()
-    rows = "".join(_row(apis[key], names.get(key, apis[key].key.name)) for key in sorted(apis))
+    told = {key: _row(apis[key], names.get(key, apis[key].key.name)) for key in sorted(apis) if apis[key].is_told}
+    own = "".join(_row(apis[key], names[key]) for key in sorted(apis.keys() - told.keys()))
     missing = ", ".join(f"{name} ({key})" for key, name in sorted(names.items()) if key not in apis)
     turn_ms = TURN_S * SECOND_MS
-    return HEAD + rows + TAIL.format(missing=missing, costs=_costs(), elements=MAX_ELEMENTS, turn_ms=turn_ms)
+    told_of = TAIL.format(missing=missing, own=own, costs=_costs(), elements=MAX_ELEMENTS, turn_ms=turn_ms)
+    return HEAD + "".join(told.values()) + told_of
 
 
 def _costs() -> str:

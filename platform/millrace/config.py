@@ -60,7 +60,8 @@ class ConfigKey:
     A whole number whose maximum is 2³¹ - 1 is Kafka's INT, any other its LONG. A list is text with commas, each element
     of which is one of `choices` or matches `pattern`. `has_default` is False where Kafka's default is null, since
     another property decides. `kind` is the type where default and bounds don't tell it: SHORT and CLASS. A property
-    without effect is accepted, since Kafka's files and tools name it, and ignored.
+    without effect is accepted, since Kafka's files and tools name it, and ignored. One that `is_shown_if_set` is left
+    out of descriptions otherwise, as Kafka does not have it.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ConfigKey:
     is_dynamic: bool = False
     has_default: bool = True
     has_effect: bool = True
+    is_shown_if_set: bool = False
     ignores_case: bool = False
     kind: ConfigType | None = None
     synonyms: tuple[Synonym, ...] = ()
@@ -153,6 +155,7 @@ class Rules(TypedDict, total=False):
     is_dynamic: bool
     has_default: bool
     has_effect: bool
+    is_shown_if_set: bool
     ignores_case: bool
     kind: ConfigType
 

@@ -13,7 +13,7 @@ import pytest
 from millrace import Producer
 from millrace.addresses import LOOPBACK, Address
 from millrace.client import Admin, Cluster, Groups, SimpleConsumer
-from millrace.client.groups import describe_transactions
+from millrace.client.groups import GroupOffset, describe_transactions
 from millrace.client.producer import FatalTransactionError, ProducerFencedError, TransactionFailedError
 from millrace.client.simple_consumer import IsolationLevel
 from millrace.errors import DeliveryTimeoutError
@@ -105,6 +105,20 @@ def committed_by_theirs(bootstrap, topic):
                 ended.add(one.partition())
     consumer.close()
     return sorted(found)
+
+
+def test_an_offset_keeps_its_metadata_and_leader_epoch(broker, topic):
+    plain, sent = GroupOffset(3, "plain", 0), GroupOffset(5, '{"in": "a transaction"}', 4)
+    with ours(broker.bootstrap, topic) as producer, Cluster(broker.bootstrap) as cluster:
+        groups = Groups(cluster)
+        groups.commit(topic, {(topic, 0): plain, (topic, 1): plain._replace(leader_epoch=-1)})
+        with producer.transaction():
+            producer.send_offsets_to_transaction({(topic, 0): sent}, topic)
+        expected = {(topic, 0): sent, (topic, 1): plain._replace(leader_epoch=-1)}
+        assert groups.offsets(topic, expected) == expected
+        assert groups.offsets(topic) == expected
+        groups.commit(topic, {(topic, 1): plain})
+        assert groups.offsets(topic)[topic, 1] == plain
 
 
 def test_each_sees_what_the_other_has_committed_and_nothing_else(broker, topic):

@@ -246,6 +246,8 @@ def topic_entries(topic: Properties, layers: BrokerLayers) -> Iterator[ConfigEnt
     known = TOPIC_CONFIG.known(topic)
     config = LogConfig.from_properties(layers.log_defaults(), known)
     for key in TOPIC_CONFIG.keys.values():
+        if key.is_shown_if_set and key.name not in known:
+            continue
         is_given = key.has_default or key.name in known
         value = value_text(getattr(config, key.name.replace(".", "_"))) if is_given else None
         synonyms = layers.synonyms(key.synonyms[0].name) if key.synonyms else ()

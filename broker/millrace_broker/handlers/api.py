@@ -215,7 +215,7 @@ class Api(NamedTuple):
     `refuses` says, for docs/protocol.md, which requests get which error. `handle_all`, where there is one, handles
     several requests at once. With `in_turn` a request is handled only after all earlier ones of its connection are
     answered. `is_long`, and `has_many` for a version and a body, say that a request is handled a few milliseconds at a
-    time.
+    time. An API that is not `is_told` is Millrace's own, and not among those that ApiVersions tells.
     """
 
     key: ApiKey
@@ -227,6 +227,7 @@ class Api(NamedTuple):
     in_turn: bool = False
     is_long: bool = False
     has_many: Callable[[int, memoryview], bool] | None = None
+    is_told: bool = True
 
 
 @dataclass(slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def _respond(
     features: OfferedFeatures | None = None,
 ) -> Reply:
     count_errors(services, ApiKey.API_VERSIONS, (code,))
-    served = tuple((api.key, *api.versions) for api in apis)
+    served = tuple((api.key, *api.versions) for api in apis if api.is_told)
     told = None
     if features is not None:
         told = _Features(tuple(features.levels.items()), features.epoch, tuple(_own(services).items()))

@@ -47,6 +47,7 @@ from millrace.wire.api import ApiKey
 from millrace_broker.handlers.api import Guard, Services
 from millrace_broker.handlers.partitions import not_led
 from millrace_broker.replication.delayed_requests import Appended
+from millrace_broker.replication.mirrored_log import refusal as mirrored_refusal
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.produced import (
     FIRST_VERSION_WITH_ZSTD,
@@ -348,4 +349,7 @@ def _writable(services: Services, key: TopicPartition, session: ClientSession) -
         return GUARD.denied()
     if key.topic in INTERNAL_TOPICS:
         return InvalidTopicError(f"{key.topic} is written by its coordinator alone")
-    return services.replicas.partitions.get(key) or not_led(services, key)
+    partition = services.replicas.partitions.get(key)
+    if partition is None:
+        return not_led(services, key)
+    return mirrored_refusal(partition) if partition.log.config.mirror_source else partition

@@ -1,4 +1,4 @@
-"""The APIs that are served. Others are neither advertised nor answered."""
+"""The APIs that are served. Others are not answered."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from millrace_broker.handlers import (
     k18_api_versions,
     log_dirs,
     log_offsets,
+    mirrored_appends,
     offset_commits,
     reassignments,
     sasl,
@@ -44,6 +45,7 @@ APIS: dict[int, Api] = {
         k09_offset_fetch.API,
         k10_find_coordinator.API,
         k18_api_versions.API,
+        mirrored_appends.API,
         *acls.APIS,
         *classic_members.APIS,
         *client_quotas.APIS,

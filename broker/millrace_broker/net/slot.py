@@ -114,6 +114,8 @@ AMONG_BROKERS = frozenset(
     )
 )
 
+BRINGS_RECORDS = frozenset((ApiKey.PRODUCE, ApiKey.APPEND_MIRRORED))
+
 CLUSTER_ACTION = frozenset((AclOperation.CLUSTER_ACTION,))
 
 Responses = Sequence[Reply | WireError]
@@ -134,7 +136,7 @@ def throttled(
             continue
         parts, throttle_ms = response if isinstance(response, Throttled) else (response, 0)
         client = Client(user, header.client_id or "")
-        if slot.api_key == ApiKey.PRODUCE:
+        if slot.api_key in BRINGS_RECORDS:
             throttle_ms = quotas.produced(client, header.size_bytes, now_ms)
         if not is_exempt and parts is not None:
             throttle_ms = max(throttle_ms, quotas.used(client, seconds, now_ms))

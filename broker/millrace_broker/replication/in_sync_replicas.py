@@ -210,6 +210,10 @@ class InSyncReplicas:
 
     # Events.
 
+    def begin_at(self, log_start_offset: int) -> None:
+        """Raises the high watermark to where the leader's log, which was empty, begins now."""
+        self.high_watermark = max(self.high_watermark, log_start_offset)
+
     def appended(self, log_end_offset: int, now_ms: int, committable_offset: int = MAX_LONG) -> Decision:
         """Moves the high watermark, if it can, up to the leader's log end or the `committable_offset`."""
         self._log_end_offset = log_end_offset

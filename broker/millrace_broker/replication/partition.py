@@ -136,6 +136,16 @@ class Partition(Replica):
         self._count(appended_bytes, log.log_end_offset - end_offset)
         return outcomes
 
+    def mirrored(self, appended_bytes: int, records: int) -> None:
+        """Counts what was appended as a mirror has sent it; nothing below the log's start waits for replicas."""
+        start_offset = self.log.log_start_offset
+        if self.in_sync is None:
+            self.moved()
+        elif self.high_watermark < start_offset:
+            self.in_sync.begin_at(start_offset)
+            self.follow_in_sync(self.in_sync)
+        self._count(appended_bytes, records)
+
     def _count(self, appended_bytes: int, records: int) -> None:
         self.appended_bytes += appended_bytes
         self.traffic.bytes_in += appended_bytes

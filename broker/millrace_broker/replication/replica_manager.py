@@ -359,6 +359,12 @@ class ReplicaManager:
         self._grown(partition)
         return partition, info
 
+    def mirrored(self, partition: Partition, size_bytes: int, records: int) -> None:
+        """Counts batches that were appended as a mirror has sent them, and completes waiting fetches."""
+        partition.mirrored(size_bytes, records)
+        self.isr.appended(partition)
+        self._grown(partition)
+
     def raise_log_start_offset(self, partition: Partition, offset: int) -> None:
         """Raises a partition's log start to `offset`, of which its followers learn with their next fetch.
 

@@ -43,7 +43,7 @@ _WEEK_MS = 7 * _DAY_MS
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVELS = ("-1", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-POLICY_NAME = r"[A-Za-z0-9._-]+"
+NAME = r"[A-Za-z0-9._-]+"
 THROTTLED_REPLICAS = r"|\*|\d+:\d+"
 
 
@@ -169,7 +169,14 @@ class LogConfig:
         "Policies that let old segments go where cleanup.policy has delete, by name; Kafka has no such property.",
         "millrace.delete.policies",
         is_list=True,
-        pattern=POLICY_NAME,
+        pattern=NAME,
+    )
+    mirror_source: str = _log_setting(
+        "",
+        "Name of the mirror that alone writes the topic, with the offsets of its source; Kafka has no such property.",
+        has_default=False,
+        is_shown_if_set=True,
+        pattern=NAME,
     )
     min_cleanable_dirty_ratio: float = _log_setting(
         0.5,

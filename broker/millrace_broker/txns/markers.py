@@ -89,7 +89,11 @@ class MarkerWriter:
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         try:
-            self._replicas.partition(topic_partition).check_in_sync_replicas()
+            partition = self._replicas.partition(topic_partition)
+            if partition.log.config.mirror_source:
+                then(ErrorCode.NONE)  # as if written: the marker of the source comes along with its batches
+                return
+            partition.check_in_sync_replicas()
             _, info = self._replicas.append(topic_partition, self._encoded(marker), AppendOrigin.COORDINATOR)
         except MillraceError as error:
             then(error.code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,14 +77,8 @@ class MirrorAccess:
         return read_settings(config, self._options())
 
     def _options(self) -> dict[str, Any]:
-        from millrace_pipelines.mirror.settings_file import parse_source
-
-        sources = {one["name"]: one for one in map(parse_source, self.source or ())}
-        for text in self.source_client_config or ():
-            name, file = pair(text)
-            sources.setdefault(name, {"name": name})["client_config"] = file
         target = {"bootstrap": self.target, "client_config": self.target_client_config}
-        options: dict[str, Any] = {"sources": list(sources.values())}
+        options: dict[str, Any] = {"sources": source_options(self.source or (), self.source_client_config or ())}
         if given_ones := {name: value for name, value in target.items() if value is not None}:
             options["target"] = given_ones
         if self.keep_names:
@@ -93,9 +88,17 @@ class MirrorAccess:
         return options
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Returns the two parts of NAME=FILE; raises MalformedValueError for another form."""
-    name, equals, file = text.partition("=")
-    if not (name and equals and file):
-        raise MalformedValueError(f"{text!r}: expected NAME=FILE")
-    return name, file
+def source_options(sources: Iterable[str], client_configs: Iterable[str]) -> list[dict[str, str]]:
+    """Returns the sources that options name, as the settings' file has them; raises MalformedValueError."""
+    from millrace_pipelines.mirror.settings_file import parse_source
+
+    by_name: dict[str, dict[str, str]] = {}
+    for one in sources:
+        parsed = parse_source(one)
+        by_name[parsed["name"]] = parsed
+    for one in client_configs:
+        name, equals, file = one.partition("=")
+        if not (name and equals and file):
+            raise MalformedValueError(f"--source-client-config {one!r}: expected NAME=FILE")
+        by_name.setdefault(name, {"name": name})["client_config"] = file
+    return list(by_name.values())

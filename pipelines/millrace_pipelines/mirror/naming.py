@@ -1,7 +1,7 @@
 """What mirrored topics are called, and which topics are never mirrored.
 
     NAME.topic      by default; NAME is the source cluster's, which has no dot: so two sources never meet in a name
-    topic           with keep_names; of several sources with a topic of this name, the first one of the settings has it
+    topic           with keep_names; of several sources with a topic of this name, the first one to be mirrored has it
     _schemas        the topic of a schema registry always keeps its name: a registry reads one topic, by its own name.
                     It is mirrored where it is among the topics asked for, and where it is followed, the registry at
                     the target is read-only as the topic is

@@ -158,6 +158,16 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def sibling(self, *, timeout_s: float) -> Cluster:
+        """Returns a view of the same cluster for another thread, with connections of its own."""
+        return Cluster(
+            ",".join(str(one) for one in self._bootstrap),
+            client_id=self._client_id,
+            timeout_s=timeout_s,
+            clock=self.clock,
+            security=self._security,
+        )
+
     @property
     def timeout_ms(self) -> int:
         """The client's `timeout_s` in milliseconds, for requests that say how long the broker may take."""
@@ -205,6 +215,10 @@ class Cluster:
         """Returns a connection to a leader; raises UnknownTopicError, BrokerError or BrokerUnreachableError."""
         return self.connection_to(self._leader(topic, partition, create_missing=False))
 
+    def forget_leader(self, topic: str, partition: int) -> None:
+        """Has the next action on a partition ask who leads it; for a request to the leader that has failed."""
+        self._leaders.pop((topic, partition), None)
+
     def on_leader(
         self,
         topic: str,
@@ -224,7 +238,7 @@ class Cluster:
             return self._on(self._leader(topic, partition, create_missing=create_missing), action)
 
         def forget(_: object) -> None:
-            self._leaders.pop((topic, partition), None)
+            self.forget_leader(topic, partition)
 
         def again(error: BaseException) -> bool:
             return is_retriable(error) and (repeatable or not isinstance(error, AnswerLostError))

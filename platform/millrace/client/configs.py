@@ -57,8 +57,10 @@ class Configs:
         """Returns all properties of a resource; raises UnknownTopicError or BrokerError."""
         return self._describe(kind, [name], None)[name]
 
-    def describe_topics(self, names: Sequence[str], properties: Sequence[str]) -> dict[str, dict[str, Property]]:
-        """Returns these properties of each topic, by one request; raises UnknownTopicError or BrokerError."""
+    def describe_topics(
+        self, names: Sequence[str], properties: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Property]]:
+        """Returns these properties of each topic, or all, by one request; raises UnknownTopicError or BrokerError."""
         found = self._describe(ResourceKind.TOPIC, names, properties) if names else {}
         return {topic: {one.name: one for one in described} for topic, described in found.items()}
 

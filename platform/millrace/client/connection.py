@@ -104,6 +104,10 @@ CLIENT_VERSIONS = {
     ApiKey.OFFSET_FETCH: VersionRange(2, 7),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(0, 4),
     ApiKey.FIND_COORDINATOR: VersionRange(0, 3),
+    ApiKey.JOIN_GROUP: VersionRange(1, 9),
+    ApiKey.HEARTBEAT: VersionRange(0, 4),
+    ApiKey.LEAVE_GROUP: VersionRange(0, 5),
+    ApiKey.SYNC_GROUP: VersionRange(0, 5),
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 5),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
     ApiKey.LIST_TRANSACTIONS: VersionRange(0, 1),
@@ -140,6 +144,7 @@ CLIENT_VERSIONS = {
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
 }
+UNTOLD_VERSIONS = {ApiKey.APPEND_MIRRORED: VersionRange(0, 0)}  # of APIs that no broker tells, though it may serve them
 MAX_RESPONSE_BYTES = 1 << 30
 TLS_ALERT = 0x1503  # how the answer of a TLS server to plain bytes begins
 HELLO = API_VERSIONS.ask({"client_software_name": "millrace", "client_software_version": __version__})
@@ -240,6 +245,8 @@ class Connection:
 
     def version(self, api_key: ApiKey) -> int:
         """Returns the highest version of an API that both sides know; raises UnsupportedVersionError for none."""
+        if api_key in UNTOLD_VERSIONS:
+            return UNTOLD_VERSIONS[api_key].maximum
         ours, theirs = CLIENT_VERSIONS[api_key], self._broker_versions.get(api_key)
         if theirs is None:
             raise UnsupportedVersionError(f"the broker at {self.address} does not serve {api_key.name}")

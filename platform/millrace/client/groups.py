@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.client.answers import check
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import Connection, asking, asking_for
+from millrace.client.membership import NO_GENERATION
 from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.errors import BrokerError, ErrorCode, UnsupportedVersionError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import milliseconds
 from millrace.wire.decoder import Decoder
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 DEAD = "Dead"
-NO_GENERATION = -1
 
 
 class GroupListing(NamedTuple):
@@ -65,10 +66,20 @@ class GroupDescription(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """A group's committed offset of a partition."""
+    """A group's committed offset of a partition, and the leader epoch of the record before it, -1 if not known."""
 
     offset: int
     metadata: str
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class GroupMetadata(NamedTuple):
+    """A group, and the member of it that has read: with these, the group refuses a former owner's offsets (KIP-447)."""
+
+    group_id: str
+    generation_id: int = NO_GENERATION
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 class Groups:
@@ -120,7 +131,9 @@ class Groups:
             for topic in answer.topics:
                 for one in topic.partitions:
                     check(one.error_code, f"offset of group {group_id} in {topic.name}-{one.partition_index}")
-                    found[topic.name, one.partition_index] = GroupOffset(one.committed_offset, one.metadata or "")
+                    found[topic.name, one.partition_index] = GroupOffset(
+                        one.committed_offset, one.metadata or "", one.committed_leader_epoch
+                    )
             return found
 
         return self._cluster.on_coordinator(group_id, action)
@@ -139,6 +152,7 @@ class Groups:
                             {
                                 "partition_index": index,
                                 "committed_offset": offsets[topic, index].offset,
+                                "committed_leader_epoch": offsets[topic, index].leader_epoch,
                                 "committed_metadata": offsets[topic, index].metadata,
                             }
                             for index in indexes

@@ -195,7 +195,7 @@ def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
     return PLACE.pack(base_offset, header.batch_length, leader_epoch)
 
 
-def sealed_batch(header: BatchHeader, body: bytes) -> bytes:
+def sealed_batch(header: BatchHeader, body: Buffer) -> bytes:
     """Returns a batch of a header and the bytes that follow it, with the length and the CRC that belong to these.
 
     Raises struct.error for a number that its field can't hold.

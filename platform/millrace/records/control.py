@@ -9,6 +9,13 @@ Versions above 0 may append fields, so what follows the known ones is passed ove
 parts of Kafka (its metadata log) and end no transaction. A marker is written by the broker, never by a producer,
 and never handed to applications.
 
+A control batch without a producer and without the transactional flag, of a type of Millrace's own, stands where the
+mirroring into a partition has ended. The producers before it were those of another cluster, whose ids say nothing of
+the producers behind it. Readers pass over a type that they don't know.
+
+    key    := version i16 = 0, type i16 = 30000
+    value  := version i16 = 0, id of the mirrored topic uuid
+
 Readers with `isolation.level=read_committed` pass over what Kafka's own consumer does. The answer to a fetch of
 committed records names the aborted transactions among its batches, each by its producer and first offset. From that
 offset on the producer's transactional batches are passed over, up to its next abort marker:
@@ -27,7 +34,8 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, check_crc
@@ -36,6 +44,8 @@ from millrace.records.record import BatchProducer, NewRecord, Record, decompress
 KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")
 VERSION = 0
+MIRROR_END_TYPE = 30_000
+MIRROR_END_VALUE = struct.Struct(">h16s")
 
 
 class ControlType(IntEnum):
@@ -72,32 +82,50 @@ def decode_marker(header: BatchHeader, batch: memoryview) -> EndTransactionMarke
     None where compaction has removed the marker, or the control record is of another type. Raises CorruptRecordError
     for unreadable bytes, InvalidRecordError for a batch without the control flag or of several records.
     """
+    record = _record_of(header, batch)
+    control_type = None if record is None else _CONTROL_TYPES.get(_field(KEY, record.key, record.offset))
+    if record is None or control_type is None:
+        return None
+    return EndTransactionMarker(control_type, _field(VALUE, record.value, record.offset))
+
+
+def encode_mirror_end(topic_id: UUID, *, timestamp_ms: int) -> bytes:
+    """Returns the control batch that ends the mirroring into a partition of the topic with this id."""
+    record = NewRecord(
+        key=KEY.pack(VERSION, MIRROR_END_TYPE),
+        value=MIRROR_END_VALUE.pack(VERSION, topic_id.bytes),
+        timestamp_ms=timestamp_ms,
+    )
+    return encode_batch([record], flags=CONTROL_FLAG)
+
+
+def decode_mirror_end(header: BatchHeader, batch: memoryview) -> UUID | None:
+    """Returns the id of the topic into which mirroring ended with a control batch; None for one of another type.
+
+    `batch` is exactly the bytes of the batch; errors are those of `decode_marker`.
+    """
+    record = _record_of(header, batch)
+    if record is None or _field(KEY, record.key, record.offset) != MIRROR_END_TYPE:
+        return None
+    return UUID(bytes=_field(MIRROR_END_VALUE, record.value, record.offset))
+
+
+def _record_of(header: BatchHeader, batch: memoryview) -> Record | None:
     if not header.is_control:
         raise InvalidRecordError(f"batch at offset {header.base_offset} is no control batch")
     records = records_of(header, decompress_body(header, batch))
-    if not records:
-        return None
     if len(records) > 1:
         raise InvalidRecordError(f"control batch at offset {header.base_offset} holds {len(records)} records")
-    return _marker_of(records[0])
+    return records[0] if records else None
 
 
-def _marker_of(record: Record) -> EndTransactionMarker | None:
-    _, type_id = _fields(KEY, record.key, record.offset)
-    control_type = _CONTROL_TYPES.get(type_id)
-    if control_type is None:
-        return None
-    _, coordinator_epoch = _fields(VALUE, record.value, record.offset)
-    return EndTransactionMarker(control_type, coordinator_epoch)
-
-
-def _fields(form: struct.Struct, data: bytes | None, offset: int) -> tuple[int, int]:
+def _field(form: struct.Struct, data: bytes | None, offset: int) -> Any:
     if data is None or len(data) < form.size:
         raise CorruptRecordError(f"control record at offset {offset} is cut short")
     version, field = form.unpack_from(data)
     if version < 0:
         raise CorruptRecordError(f"control record at offset {offset} has version {version}")
-    return version, field
+    return field
 
 
 class AbortedTransactions:

@@ -84,6 +84,7 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69, 0
     LIST_CONFIG_RESOURCES = 74, 0
     DESCRIBE_TOPIC_PARTITIONS = 75, 0
+    APPEND_MIRRORED = 30_000, 0  # Millrace's own (`wire.own_apis`)
 
 
 FIRST_FLEXIBLE_VERSION: dict[int, int] = {key: key.first_flexible for key in ApiKey}

@@ -1,4 +1,4 @@
-"""The schemas of the messages: kio's, versions that it lacks, and those of `wire.controller_apis`.
+"""The schemas of the messages: kio's, versions that it lacks, and those of `wire.controller_apis` and `wire.own_apis`.
 
     the fields of a version         schema(ApiKey.HEARTBEAT, 4, Direction.REQUEST)
     a class in the form of kio's    entity_type(ApiKey.HEARTBEAT, 4, Direction.REQUEST)
@@ -26,7 +26,8 @@ from types import MappingProxyType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from millrace.wire.api import ApiKey, VersionRange, is_flexible
-from millrace.wire.controller_apis import CONTROLLER_APIS, fields_of, made_type
+from millrace.wire.controller_apis import fields_of, made_type
+from millrace.wire.own_apis import DECLARED_APIS
 from millrace.wire.schema import SchemaField
 
 Instead = Mapping[str, tuple[SchemaField, ...]]
@@ -143,7 +144,7 @@ class Direction(Enum):
 @cache
 def entity_type(api_key: int, version: int, direction: Direction) -> Any:
     """Returns the frozen dataclass of an API's request or response in one version."""
-    is_made = api_key in CONTROLLER_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
+    is_made = api_key in DECLARED_APIS or api_key in WITH_TIMES_THAT_MAY_BE_NONE
     if not is_made and (api_key, version) not in OLDER_VERSIONS:
         return _kio_type(api_key, version, direction)
     name = f"{api_names()[api_key]}{direction.name.capitalize()}"
@@ -154,8 +155,8 @@ def entity_type(api_key: int, version: int, direction: Direction) -> Any:
 @cache
 def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tuple[SchemaField, ...]]:
     """Returns (whether the version is flexible, the request's or response's fields in the order of their bytes)."""
-    if api_key in CONTROLLER_APIS:
-        declared = CONTROLLER_APIS[api_key]
+    if api_key in DECLARED_APIS:
+        declared = DECLARED_APIS[api_key]
         structure = declared.request if direction is Direction.REQUEST else declared.response
         return is_flexible(api_key, version), fields_of(structure, version)
     older = OLDER_VERSIONS.get((api_key, version), Older(version))
@@ -167,15 +168,15 @@ def schema(api_key: int, version: int, direction: Direction) -> tuple[bool, tupl
 
 def schema_versions(api_key: int) -> VersionRange:
     """Returns the range of an API's versions for which there are schemas."""
-    if api_key in CONTROLLER_APIS:
-        return CONTROLLER_APIS[api_key].versions
+    if api_key in DECLARED_APIS:
+        return DECLARED_APIS[api_key].versions
     versions = {*schema_name_map[api_key_map[api_key]], *(version for key, version in OLDER_VERSIONS if key == api_key)}
     return VersionRange(min(versions), max(versions))
 
 
 def api_names() -> dict[int, str]:
     """Returns the name of every API of the protocol, served or not, by its key."""
-    declared = {key: ApiKey(key).name for key in CONTROLLER_APIS}
+    declared = {key: ApiKey(key).name for key in DECLARED_APIS}
     return {key: _camel_case(name) for key, name in {**api_key_map, **declared}.items()}
 
 

@@ -23,6 +23,7 @@ from itertools import groupby
 from millrace.errors import InvalidRecordError, StorageError
 from millrace.fs import Buffer
 from millrace.records.batch import (
+    CONTROL_FLAG,
     HEADER_BYTES,
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -32,7 +33,7 @@ from millrace.records.batch import (
     read_header,
 )
 from millrace.records.compression import codec_of
-from millrace.records.control import decode_marker
+from millrace.records.control import decode_marker, decode_mirror_end
 from millrace_broker.storage.batches.placement import Batches, LogAppendInfo, Placement
 from millrace_broker.storage.batches.scan import MAX_RELATIVE_OFFSET
 from millrace_broker.storage.failures import AppendWaitsError
@@ -48,7 +49,7 @@ def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, 
     | magic 2, possible sizes and counts | UnsupportedMagicError, CorruptRecordError (`read_header`) |
     | CRC-32C matches | CorruptRecordError |
     | a known codec | UnsupportedCodecError |
-    | a transaction's marker can be read | CorruptRecordError, InvalidRecordError (`decode_marker`) |
+    | a control batch can be read | CorruptRecordError, InvalidRecordError (`decode_marker`) |
     | offsets increase; whether some may be left out, `append` decides | InvalidRecordError |
     | the batch's leader epoch is not newer than the one that the follower knows (KAFKA-18723) | it ends what is taken |
     | the last batch is whole: a leader may cut an answer anywhere | it is left out |
@@ -66,8 +67,9 @@ def validate_fetched(batches: memoryview, leader_epoch: int) -> list[tuple[int, 
         codec_of(header.codec_id)
         if header.base_offset < next_offset:
             raise InvalidRecordError(f"a batch at offset {header.base_offset} behind one that ends at {next_offset}")
-        if header.is_control and header.producer_id != NO_PRODUCER_ID:
-            decode_marker(header, batches[position : position + header.size_bytes])
+        if header.is_control:
+            decode = decode_mirror_end if header.producer_id == NO_PRODUCER_ID else decode_marker
+            decode(header, batches[position : position + header.size_bytes])
         found.append((position, header))
         position, next_offset = position + header.size_bytes, header.next_offset
     return found
@@ -137,7 +139,7 @@ class FollowerAppend(Truncation):
         self._writer.write(placement, epoch, base_offset)
         note_aborted = self._segments.now.active.transaction_index.append
         for position, header in run:
-            if header.producer_id != NO_PRODUCER_ID:
+            if header.producer_id != NO_PRODUCER_ID or header.attributes & CONTROL_FLAG:
                 self._producers.append_fetched(header, view[position : position + header.size_bytes], note_aborted)
 
     def _go_on_at(self, offset: int) -> None:

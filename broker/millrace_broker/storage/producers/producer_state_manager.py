@@ -34,7 +34,7 @@ from millrace.errors import CorruptRecordError, ProducerError, RecordError
 from millrace.fs import FileSystem, read_file
 from millrace.records.batch import NO_OFFSET, NO_PRODUCER_ID, BatchHeader
 from millrace.records.checksum import crc32c
-from millrace.records.control import EndTransactionMarker, decode_marker
+from millrace.records.control import EndTransactionMarker, decode_marker, decode_mirror_end
 from millrace_broker.storage.batches.placement import Append, LogAppendInfo
 from millrace_broker.storage.filenames import PRODUCER_SNAPSHOT_SUFFIX, parse_snapshot_file_name, segment_file_name
 from millrace_broker.storage.producers.producer_state import (
@@ -131,7 +131,10 @@ class _Known:
 class ProducerStateManager:
     """The state of one log's producers: entries by id, and transactions that are open or not yet replicated."""
 
-    __slots__ = ("_completed", "_directory", "_fs", "_known", "_open_transactions", "_snapshot_offset", "_unsynced")
+    __slots__ = (
+        "_completed", "_directory", "_fs", "_known", "_may_have_forgotten", "_open_transactions", "_snapshot_offset",
+        "_unsynced",
+    )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -140,6 +143,7 @@ class ProducerStateManager:
         self._open_transactions: dict[int, int] = {}
         self._completed: list[CompletedTransaction] = []
         self._snapshot_offset = 0
+        self._may_have_forgotten = False  # producers of batches in the log, as mirroring has ended behind them
         self._unsynced: list[int] = []
 
     @property
@@ -234,12 +238,19 @@ class ProducerStateManager:
     def append_fetched(
         self, header: BatchHeader, batch: memoryview, note_aborted: Callable[[AbortedTransaction], object]
     ) -> None:
-        """Updates the producer's state for a batch from the leader, which has checked it.
+        """Updates the state for a batch from the leader, which has checked it, of a producer or a control batch.
 
-        `batch` is looked at only if it is a control batch. Raises RecordError for a marker that can't be read.
+        `batch` is looked at only if it is a control batch. Raises RecordError for a marker that can't be read. Where
+        mirroring has ended, all producers before are forgotten: they were those of another cluster.
         """
         if not header.is_control:
             self.append(header, header.base_offset)
+            return
+        if header.producer_id == NO_PRODUCER_ID:
+            if decode_mirror_end(header, batch) is not None:
+                self._known.clear()
+                self._open_transactions.clear()
+                self._may_have_forgotten = True
             return
         marker = decode_marker(header, batch)
         if marker is not None:
@@ -273,6 +284,7 @@ class ProducerStateManager:
         """Copies the state of another manager of the same batches, which knows more than its snapshots hold."""
         self._known = {producer_id: _Known(entry, None) for producer_id, entry in other.entries.items()}
         self._open_transactions = dict(other._open_transactions)
+        self._may_have_forgotten = other._may_have_forgotten
         self._completed = list(other._completed)
 
     def _entry(self, producer_id: int) -> ProducerEntry:
@@ -337,6 +349,7 @@ class ProducerStateManager:
         walked = (segment.base_offset for segment in segments if segment.was_recovered and segment.has_producer_ids)
         limit = min(walked, default=log_end_offset)
         start = self._load_newest([offset for offset in offsets if offset <= limit], log_start_offset)
+        self._may_have_forgotten = start > log_start_offset
         for segment in segments:
             if segment.next_offset > start or segment.was_recovered:
                 self._replay(segment, start)
@@ -350,7 +363,7 @@ class ProducerStateManager:
         """
         offsets = self._tidy([segment.base_offset for segment in segments], log_start_offset, log_end_offset)
         self._snapshot_offset = max(offsets, default=log_start_offset)
-        if not self._known:
+        if not self._known and not self._may_have_forgotten:
             return
         completed = {each.last_offset: each for each in self._completed if each.last_offset < log_end_offset}
         self._clear()
@@ -435,7 +448,7 @@ class ProducerStateManager:
         try:
             position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
             for at, header in segment.headers(position):
-                if header.producer_id != NO_PRODUCER_ID:
+                if header.producer_id != NO_PRODUCER_ID or header.is_control:
                     batch = memoryview(segment.read_at(at, header.size_bytes) if header.is_control else b"")
                     self.append_fetched(header, batch, aborted.append)
         except RecordError as error:

@@ -93,7 +93,7 @@ class LogSegment:
         self.led: Headers = []  # the first two batches of each leader, where a recovery has walked it
         self.trusts_index = True  # until a read finds that the log contradicts it
         self.was_recovered = False
-        self.has_producer_ids = True  # as long as no recovery has found that there are none
+        self.has_producer_ids = True  # or control batches, as long as no recovery has found that there are none
         self._fs = fs
         self._interval_bytes = config.index_interval_bytes
         self._indexed_position = 0
@@ -427,7 +427,7 @@ class LogSegment:
         end = position
         try:
             for at, header in valid_batches(self._fs, self.fd, walk._replace(repaired=self.repaired)):
-                if header.producer_id != NO_PRODUCER_ID:
+                if header.producer_id != NO_PRODUCER_ID or header.is_control:
                     self.has_producer_ids = True
                 self.add(at, header.base_offset + header.last_offset_delta, header.max_timestamp)
                 end = at + LOG_OVERHEAD_BYTES + header.batch_length

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import asking, asking_for
 from millrace.client.consumer.assignment import Partition
-from millrace.client.groups import NO_GENERATION, Groups
+from millrace.client.groups import Groups
+from millrace.client.membership import NO_GENERATION
 from millrace.config import MAX_LONG
 from millrace.errors import BrokerError, DamagedNodeError, ErrorCode, InvalidConfigError
 from millrace.records.batch import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -80,7 +81,7 @@ def read_coordinator(
 ) -> dict[Partition, int]:
     """Returns the offsets that the coordinator has, of all partitions or, once no transaction is open, of some."""
     found = groups.offsets(group_id, partitions).items()
-    return {Partition(*partition): offset for partition, (offset, _) in found if offset != NO_OFFSET}
+    return {Partition(*partition): one.offset for partition, one in found if one.offset != NO_OFFSET}
 
 
 def furthest(*stores: Mapping[Partition, int]) -> dict[Partition, int]:

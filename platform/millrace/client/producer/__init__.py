@@ -8,6 +8,7 @@ routes        metadata, ZooKeeper      sender, link       requests and answers
 transactions  their states             transaction_…      their requests, their errors
 """
 
+from millrace.client.groups import GroupMetadata
 from millrace.client.producer.batch import Delivery, DeliveryReport, ProducerRecord
 from millrace.client.producer.events import CallbackHandler, EventHandler
 from millrace.client.producer.plugins import (
@@ -28,7 +29,6 @@ from millrace.client.producer.transaction_errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from millrace.client.producer.transaction_requests import GroupMetadata
 
 __all__ = [
     "BytesEncoder",

@@ -29,10 +29,11 @@ from millrace.client.producer.batch import (
     OnDelivery,
     headers_size_bytes,
 )
+from millrace.client.producer.ready_batch import ReadyBatch
 from millrace.client.producer.settings import ProducerSettings
 from millrace.clock import Clock
 from millrace.errors import DeliveryTimeoutError, MillraceError, ProducerClosedError, QueueFullError
-from millrace.records.batch import NO_SEQUENCE
+from millrace.records.batch import HEADER_BYTES, NO_SEQUENCE, BatchHeader
 from millrace.records.record import Header
 
 
@@ -237,6 +238,38 @@ class Accumulator:
             if on_delivery is not None:
                 batch.callbacks.append((index, on_delivery))
         return Delivery(batch, index)
+
+    def append_batch(
+        self, topic: str, partition: int, header: BatchHeader, data: bytes, on_delivery: OnDelivery | None
+    ) -> Delivery:
+        """Adds a ready batch behind all that its partition has; raises as `append` does."""
+        with self.lock:
+            if self.refusal is not None or self.record_count >= self._max_records or self.size_bytes >= self._max_bytes:
+                self._await_room()
+            queue = self.queues.get((topic, partition))
+            if queue is None:
+                queue = self.queues[topic, partition] = PartitionQueue(topic, partition)
+            now_s = self._now_s()
+            batch = ReadyBatch(
+                topic=topic,
+                partition=partition,
+                base_timestamp_ms=header.base_timestamp,
+                ready_s=now_s,
+                deadline_s=now_s + self._delivery_s,
+                clock=self._clock,
+                record_count=header.record_count,
+                size_bytes=len(data),
+                callbacks=[] if on_delivery is None else [(0, on_delivery)],
+                header=header,
+                _body=memoryview(data)[HEADER_BYTES:],
+            )
+            queue.close_open()
+            queue.waiting.append(batch)
+            self.size_bytes += batch.size_bytes
+            self.record_count += batch.record_count
+            self.active[queue] = None
+            self._wake()
+        return Delivery(batch, 0)
 
     def refuse(self, error: MillraceError) -> None:
         """Makes `append` raise this error from now on, also in threads that wait for room; a closed one stays so."""

@@ -3,7 +3,8 @@
 Records lie in the form that the record kernel writes: (offset delta, timestamp delta, key, value, headers). Once the
 batch is on its way they are only kept as far as reports need them: their times.
 
-A batch that a broker finds too large is split in two, and each again, down to the one record that is (KIP-126).
+A batch that a broker finds too large is split in two, and each again, down to the one record that is (KIP-126). One
+that was given as a whole (`ready_batch`) is not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from millrace.records.batch import (
     NO_SEQUENCE,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    Buffer,
     sealed_batch,
 )
 from millrace.records.compression import Codec, compress
@@ -74,7 +76,7 @@ class Batch:
     is_done: bool = False
     parts: tuple[Batch, Batch] | None = None
     _is_released: bool = False
-    _body: bytes = b""
+    _body: Buffer = b""
     _timestamp_deltas: list[int] | None = None
     _finished: threading.Lock = field(default_factory=threading.Lock)
     _done: threading.Event | None = None
@@ -88,6 +90,16 @@ class Batch:
     def count(self) -> int:
         """The number of the batch's records."""
         return self.record_count or len(self.records)
+
+    @property
+    def may_be_split(self) -> bool:
+        """Whether a batch that is too large can be sent as two."""
+        return self.count > 1
+
+    @property
+    def subject(self) -> str:
+        """What errors of the batch's sending are about."""
+        return f"produce to {self.name}"
 
     @property
     def is_released(self) -> bool:

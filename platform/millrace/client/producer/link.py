@@ -169,13 +169,13 @@ class Produced(NamedTuple):
     message: str | None
 
 
-def error_of(answer: Produced) -> MillraceError:
-    """Returns the error that a partition's result tells of."""
+def error_of(answer: Produced, subject: str) -> MillraceError:
+    """Returns the error, about `subject`, that a partition's result tells of."""
     try:
-        check(answer.error_code, f"produce to {answer.topic}-{answer.partition}", answer.message)
+        check(answer.error_code, subject, answer.message)
     except MillraceError as error:
         return error
-    return MillraceError(f"produce to {answer.topic}-{answer.partition}")
+    return MillraceError(subject)
 
 
 class Waiting(NamedTuple, Generic[Context]):

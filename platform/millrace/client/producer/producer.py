@@ -12,20 +12,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, SupportsIndex, cast, overload
 
-from millrace.client.groups import GroupOffset
+from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.metadata import Partition
 from millrace.client.producer.batch import HANDED_OVER, Delivery, OnDelivery, ProducerRecord
 from millrace.client.producer.events import CallbackHandler, DeliveringHandler, EventHandler, EventQueue
 from millrace.client.producer.plugins import BytesEncoder, Encoder, Partitioner, StickyPartitioner
+from millrace.client.producer.ready_batch import checked_header
 from millrace.client.producer.routes import BrokerWatch, Routes, check_partition
 from millrace.client.producer.sender import Sender
 from millrace.client.producer.settings import parse_settings, parse_zookeeper_security
 from millrace.client.producer.transaction_errors import TransactionStateError
-from millrace.client.producer.transaction_requests import GroupMetadata
 from millrace.client.producer.transactions import Transactions
 from millrace.clock import Clock, SystemClock
 from millrace.config import MAX_LONG
 from millrace.errors import ClientError, InvalidConfigError, InvalidRecordError, MillraceError, ProducerClosedError
+from millrace.records.batch import Buffer
 from millrace.records.record import Header
 from millrace.security.client_security import ClientSecurity
 
@@ -153,6 +154,29 @@ class Producer:
                 for each in deliveries:
                     each.result()
             return deliveries
+        if self._is_sync:
+            delivery.result()
+        return delivery
+
+    def send_batch(
+        self, topic: str, partition: int, batch: Buffer, *, on_delivery: OnDelivery | None = None
+    ) -> Delivery:
+        """Sends a ready record batch (v2) as it is, in its order among what else is sent to the partition.
+
+        Only what belongs to the producer and to the log is set in its header; records and codec stay. The report has
+        the offset of its first record. A batch that the broker finds too large fails as a whole (RecordTooLargeError).
+
+        Raises what `send` raises; before anything is sent RecordError for a damaged batch, a control batch, one that
+        lacks some of its offsets, and one with the time of the append: `millrace.records.rebatch` mends these two.
+        """
+        if self._is_closed:
+            self._refuse()
+        if self._events is not None:
+            raise InvalidConfigError("event.handler and callback.handler take records, not batches")
+        data = bytes(batch)
+        header = checked_header(topic, partition, data)
+        partition = self._checked_partition(topic, partition)
+        delivery = self._sender.accumulator.append_batch(topic, partition, header, data, on_delivery)
         if self._is_sync:
             delivery.result()
         return delivery
@@ -289,9 +313,16 @@ class Producer:
             else:
                 partition = check_partition(topic, self._partitioner.partition(original_key, count), count)
         elif (topic, partition) not in self._known:
-            partition = check_partition(topic, partition, self._routes.partition_count(topic))
-            self._known.add((topic, partition))
+            partition = self._checked_partition(topic, partition)
         return self._append(topic, partition, value, key, headers, timestamp_ms, on_delivery)
+
+    def _checked_partition(self, topic: str, partition: int) -> int:
+        """Returns the partition as an int; raises InvalidConfigError for one that the topic does not have."""
+        if (topic, partition) in self._known:
+            return partition
+        partition = check_partition(topic, partition, self._routes.partition_count(topic))
+        self._known.add((topic, partition))
+        return partition
 
     def _transactional(self) -> Transactions:
         """Returns the transactions of this producer; raises TransactionStateError, ProducerClosedError."""

@@ -325,10 +325,10 @@ class Sender:
                 self.accumulator.finishing.add(batch)
             self._finish(batch, None, answer.base_offset, answer.log_append_time_ms)
             return
-        error = error_of(answer)
+        error = error_of(answer, batch.subject)
         if action is ErrorAction.OUT_OF_LINE and batch.identity != NOBODY:
             self._out_of_line(queue, batch, error, forget=answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH)
-        elif action is ErrorAction.TOO_LARGE and batch.count > 1:
+        elif action is ErrorAction.TOO_LARGE and batch.may_be_split:
             self._split(queue, batch)
         elif action in (ErrorAction.AGAIN, ErrorAction.UNSURE):
             batch.may_be_appended |= action is ErrorAction.UNSURE

@@ -7,11 +7,11 @@ Versions are those before KIP-890, in which a client names the partitions of its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from millrace.client.answers import check
 from millrace.client.connection import Connection, asking
-from millrace.client.groups import NO_GENERATION, GroupOffset
+from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.client.producer.batch import NOBODY, Identity
 from millrace.errors import ErrorCode, UnsupportedVersionError
@@ -27,15 +27,6 @@ from millrace.wire.messages import (
 Action: TypeAlias = Callable[[Connection], None]
 FIRST_INIT_WITH_EPOCH = 3
 FIRST_COMMIT_WITH_MEMBER = 3
-
-
-class GroupMetadata(NamedTuple):
-    """A group, and the member of it that has read: with these, the group refuses a former owner's offsets (KIP-447)."""
-
-    group_id: str
-    generation_id: int = NO_GENERATION
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 def init_producer(transactional_id: str, timeout_ms: int, expected: Identity) -> Callable[[Connection], Identity]:
@@ -124,6 +115,7 @@ def commit_offsets(
                         {
                             "partition_index": index,
                             "committed_offset": offsets[topic, index].offset,
+                            "committed_leader_epoch": offsets[topic, index].leader_epoch,
                             "committed_metadata": offsets[topic, index].metadata,
                         }
                         for index in indexes

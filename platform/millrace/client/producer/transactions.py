@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from millrace.client.cluster import GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import Connection
-from millrace.client.groups import GroupOffset
+from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.metadata import Partition
 from millrace.client.producer import transaction_requests as requests
 from millrace.client.producer.accumulator import Accumulator
@@ -46,7 +46,6 @@ from millrace.client.producer.transaction_errors import (
     is_fenced,
     may_pass,
 )
-from millrace.client.producer.transaction_requests import GroupMetadata
 from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,

@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from millrace.client.answers import check
-from millrace.client.groups import GroupOffset
+from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.producer.accumulator import Accumulator
 from millrace.client.producer.batch import Batch, Identity
 from millrace.client.producer.link import encode_produce_head, encode_topics
@@ -18,7 +18,6 @@ from millrace.client.producer.transaction_errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from millrace.client.producer.transaction_requests import GroupMetadata
 from millrace.client.producer.transactions import State, Transactions
 from millrace.clock import SystemClock
 from millrace.errors import AnswerLostError, BrokerUnreachableError, ErrorCode, MillraceError, UnsupportedVersionError

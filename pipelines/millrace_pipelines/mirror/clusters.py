@@ -1,0 +1,56 @@
+"""The doors to a cluster of the mirror: what it says of its topics (`fetching` has the one to their records)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millrace.client import Cluster
+from millrace.client.damaged_batches import MissingOffsetsError, is_compacted
+from millrace.client.fetched import IsolationLevel
+from millrace.client.log_offsets import LogOffsets, read_log_offsets
+from millrace.client.metadata import Partition
+from millrace.errors import MillraceError
+from millrace.records.intervals import Interval
+from millrace_pipelines.mirror.stops import Mirrored
+
+COMPACTION_KNOWN_S = 60.0
+
+
+class ClusterLooks:
+    """Asks one cluster about its topics, for one thread."""
+
+    def __init__(self, cluster: Cluster, isolation: IsolationLevel) -> None:
+        self._cluster = cluster
+        self._isolation = isolation
+        self._compacted: dict[str, tuple[float, bool]] = {}
+
+    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, LogOffsets | MillraceError]:
+        """Returns where each partition's log starts and ends."""
+        return read_log_offsets(self._cluster, partitions, self._isolation)
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str | None]:
+        """Returns the id of each topic; None for one that has none, or can't be asked for."""
+        wanted = sorted(set(topics))
+        try:
+            known = self._cluster.metadata(wanted).topics
+        except MillraceError:
+            return dict.fromkeys(wanted)
+        ids = {name: known[name].topic_id if name in known else None for name in wanted}
+        return {name: None if one is None else str(one) for name, one in ids.items()}
+
+    def is_compacted(self, topic: str) -> bool:
+        """Returns whether compaction removes records of a topic; what was found is believed for a minute."""
+        now_s = self._cluster.clock.monotonic_s()
+        known_s, found = self._compacted.get(topic, (0.0, False))
+        if topic not in self._compacted or now_s - known_s > COMPACTION_KNOWN_S:
+            found = is_compacted(self._cluster, topic)
+            self._compacted[topic] = now_s, found
+        return found
+
+    def check_gap(self, what: Mirrored, gap: Interval) -> None:
+        """Raises MissingOffsetsError for absent offsets of a topic that is not compacted."""
+        if not self.is_compacted(what.topic):
+            raise MissingOffsetsError(
+                f"offsets among {gap} are missing, and the topic is not compacted: batches are lost or damaged "
+                "(millrace verify tells more)"
+            )

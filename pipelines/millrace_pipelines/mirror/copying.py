@@ -1,0 +1,375 @@
+"""Carries out what copied partitions of one source want (`copy`): looks, fetches, and transactions at the target.
+
+    this thread          look at new ones ── commit what is due ────────────┐
+    the thread "fetch"   fetch the next answers from the source's leaders ──┴─► send what they bring, and again
+
+One transaction is open at a time. It has the records, their runs for the offset map, and the progress, which the group
+takes from this member of this generation alone (KIP-447). It is committed after a time, or after so many bytes, or
+once the source has no more.
+
+    a batch that the target will never take   the transaction is aborted, and that partition left out
+    an error that may pass                    aborted; all of them go on from their progress
+    the member is fenced, or has rejoined     aborted; all partitions are dropped until there is an assignment
+    nobody knows whether a commit counts      the commit is repeated; where that can't be, the progress is read again
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from millrace.client.groups import GroupMetadata, GroupOffset
+from millrace.client.log_offsets import LogOffsets
+from millrace.client.metadata import Partition
+from millrace.client.simple_consumer import EpochEnd
+from millrace.errors import BrokerUnreachableError, MillraceError
+from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.mirror.copy import Copy, CopyLook, Ids, Phase, Portion, Progress
+from millrace_pipelines.mirror.counters import PartitionCounters
+from millrace_pipelines.mirror.fetching import WAIT_MS, Answers
+from millrace_pipelines.mirror.fetching import Bounds as FetchBounds
+from millrace_pipelines.mirror.follow import GapCheck
+from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
+from millrace_pipelines.mirror.pauses import Backoff
+from millrace_pipelines.mirror.settings import Way
+from millrace_pipelines.mirror.stops import Mirrored, is_refusal
+from millrace_pipelines.mirror.telling import Troubles
+from millrace_pipelines.mirror.transaction import Ended, Outcome, Transaction
+
+IDLE_S = 0.05
+LOOKS_AT_ONCE = 200  # partitions
+
+
+class CopyDoors(NamedTuple):
+    """The doors to both clusters: the source's records (used in the background alone), and all else."""
+
+    fetches: Reads
+    source: Looks
+    epoch_end: Callable[[Partition, int], EpochEnd]
+    target: Looks
+    progress: Callable[[Iterable[Partition]], Mapping[Partition, GroupOffset]]
+    transaction: Transaction
+    check_gap: GapCheck
+
+
+class TransactionBounds(NamedTuple):
+    """How long a transaction is open, and how many bytes it has."""
+
+    interval_s: float = 0.1
+    size_bytes: int = 16 << 20
+
+
+@dataclass(slots=True)
+class _Line:
+    copy: Copy
+    begin: Begin
+    counters: PartitionCounters
+    backoff: Backoff = field(default_factory=Backoff)
+    served: int = 0
+
+
+class Copying:
+    """The copied partitions of one source, in one thread; `assign`, `let_go` and `stop` are for any thread.
+
+    Args:
+        source: The source's name.
+        doors: Those to the two clusters.
+        around: Where it writes down what it did, and tells people.
+        background: Runs fetches.
+        bounds: Of a transaction.
+        rejoin: Is called when the group does not take this member's progress any more.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        doors: CopyDoors,
+        around: Surroundings,
+        background: Background[Answers],
+        *,
+        bounds: TransactionBounds,
+        rejoin: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._doors = doors
+        self._transaction = doors.transaction
+        self._counters = around.counters
+        self._tell = around.tell
+        self._now_s = around.clock.monotonic_s
+        self._throttle = around.throttle
+        self._background = background
+        self._bounds = bounds
+        self._rejoin = rejoin
+        self._troubles = Troubles(around.tell, around.clock)
+        self._lines: dict[Mirrored, _Line] = {}
+        self._assigned: Assignment = {}
+        self._group: GroupMetadata | None = None
+        self._new_group: GroupMetadata | None = None
+        self._fenced: GroupMetadata | None = None
+        self._suspects: deque[Mirrored] = deque()
+        self._is_idle = False
+        self._round = 0
+        self._changed = threading.Condition()
+        self._is_stopping = False
+
+    def assign(self, assignment: Assignment, group: GroupMetadata) -> None:
+        """Has the loop mirror these partitions as this member of the group from its next round on, and no others."""
+        with self._changed:
+            self._assigned, self._new_group = dict(assignment), group
+            self._changed.notify()
+
+    def let_go(self) -> None:
+        """Has the loop drop all partitions: others have them soon."""
+        with self._changed:
+            self._assigned = {}
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Has the loop end after its round."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the loop is to end."""
+        return self._is_stopping
+
+    def run(self) -> None:
+        """Goes round until it is stopped; what is open then is aborted."""
+        try:
+            while not self._is_stopping:
+                if not self.go_round():
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._is_stopping, IDLE_S)
+            if self._transaction.is_open and self._group is not None:
+                self._take_end(self._transaction.commit(self._group))
+        finally:
+            self._transaction.close()
+
+    def go_round(self) -> bool:
+        """Does what is due once; returns whether anything was."""
+        self._take_assignment()
+        looked = self._look()
+        fetched = self._fetch()
+        self._begin_lines()
+        committed = self._commit_if_due()
+        if fetched is not None:
+            self._take(fetched.result())
+        return looked or committed or fetched is not None
+
+    def _take_assignment(self) -> None:
+        with self._changed:
+            assigned, group = self._assigned, self._new_group
+        if group == self._fenced:
+            return
+        if group != self._group:
+            self._drop_all()
+            self._group = group
+        for what in self._lines.keys() - assigned.keys():
+            if self._transaction.is_open:
+                self._take_end(self._transaction.abort())
+            del self._lines[what]
+            self._counters.drop(self._source, what)
+        for what, begin in assigned.items():
+            known = self._lines.get(what)
+            if known is not None and (known.begin == begin or self._transaction.is_open):
+                continue
+            ids = Ids(begin.source_topic_id, begin.target_topic_id)
+            copy = Copy(what, self._doors.check_gap, ids, begin.accepted, begin.start_offset)
+            counters = self._counters.line(self._source, what, Way.COPY)
+            counters.stop = None
+            self._lines[what] = _Line(copy, begin, counters)
+
+    def _drop_all(self) -> None:
+        """Aborts what is open, and forgets all partitions: their progress is read again."""
+        if self._transaction.is_open:
+            self._take_end(self._transaction.abort())
+        self._lines.clear()
+        self._suspects.clear()
+
+    def _due(self) -> list[_Line]:
+        """Returns the lines that may do something: all but those that pause, or the first one that is suspected."""
+        now_s = self._now_s()
+        due = {what: one for what, one in self._lines.items() if one.backoff.is_over(now_s)}
+        while self._suspects:
+            if (one := due.get(self._suspects[0])) is not None and one.copy.phase is not Phase.STOPPED:
+                return [one]
+            self._suspects.popleft()
+        return list(due.values())
+
+    def _look(self) -> bool:
+        lines = [one for one in self._due() if one.copy.wants_look][:LOOKS_AT_ONCE]
+        if not lines:
+            return False
+        source = self._doors.source.ends([one.copy.what.at_source for one in lines])
+        target = self._doors.target.ends([one.copy.what.at_target for one in lines])
+        try:  # after the target's ends: what lies below them has its progress by now
+            progress = self._doors.progress([one.copy.what.at_target for one in lines])
+        except MillraceError as error:
+            for one in lines:
+                self._fails(one, error, is_of_target=True)
+            return True
+        ids = self._doors.source.topic_ids([one.copy.what.topic for one in lines])
+        for one in lines:
+            what = one.copy.what
+            at_source, at_target = source[what.at_source], target[what.at_target]
+            if isinstance(at_target, MillraceError):
+                self._fails(one, at_target, is_of_target=True)
+            elif isinstance(at_source, MillraceError):
+                self._fails(one, at_source, is_of_target=False)
+            else:
+                known = Progress.of(progress.get(what.at_target))
+                self._take_look(one, known, at_source, at_target, ids[what.topic])
+        return True
+
+    def _take_look(
+        self,
+        one: _Line,
+        progress: Progress | None,
+        at_source: LogOffsets,
+        at_target: LogOffsets,
+        topic_id: str | None,
+    ) -> None:
+        epoch_end = None
+        if progress is not None and progress.leader_epoch != NO_LEADER_EPOCH:
+            try:
+                epoch_end = self._doors.epoch_end(one.copy.what.at_source, progress.leader_epoch)
+            except MillraceError as error:
+                self._fails(one, error, is_of_target=False)
+                return
+        one.copy.looked(CopyLook(progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end))
+        one.counters.source_end = at_source.end_offset
+        self._settle(one)
+
+    def _begin_lines(self) -> None:
+        for one in self._due():
+            first = one.copy.first_progress
+            if first is not None and self._group is not None:
+                self._transaction.add(one.copy.what, Portion((), first))
+
+    def _fetch(self) -> Future[Answers] | None:
+        """Begins to fetch what is wanted; returns None where nothing is, or the throttle says to wait."""
+        lines = [one for one in self._due() if one.copy.wants_fetch]
+        is_full = self._transaction.size_bytes >= self._bounds.size_bytes
+        if not lines or is_full or self._throttle.pause_s(self._now_s()) > 0:
+            return None
+        lines.sort(key=lambda one: one.served)
+        offsets = {one.copy.what.at_source: one.copy.next_offset for one in lines}
+        wait_ms = 0 if self._transaction.is_open else WAIT_MS
+        return self._background(lambda: self._doors.fetches.fetch(offsets, FetchBounds(wait_ms=wait_ms)))
+
+    def _take(self, answers: Answers) -> None:
+        self._round += 1
+        self._is_idle = True
+        lines = {one.copy.what.at_source: one for one in self._lines.values()}
+        for place, answer in answers.items():
+            one = lines.get(place)
+            if one is None:
+                continue
+            portion = one.copy.fetched(answer)
+            if portion is not None:
+                self._is_idle = False
+                self._transaction.add(one.copy.what, portion)
+            if isinstance(answer, MillraceError):
+                self._fails(one, answer, is_of_target=False)
+                continue
+            one.counters.source_end = answer.last_stable_offset
+            self._throttle.took(len(answer.records), self._now_s())
+            if answer.records:
+                one.served = self._round
+            self._settle(one)
+        if self._suspects and self._is_idle:
+            self._suspects.popleft()
+
+    def _commit_if_due(self) -> bool:
+        if not self._transaction.is_open or self._group is None:
+            return False
+        is_due = self._transaction.age_s >= self._bounds.interval_s
+        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._bounds.size_bytes):
+            return False
+        self._take_end(self._transaction.commit(self._group))
+        return True
+
+    def _take_end(self, ended: Ended) -> None:
+        """Tells the partitions of a transaction what became of it."""
+        self._counters.transactions += ended.outcome is Outcome.COMMITTED
+        self._counters.aborted_transactions += ended.outcome is not Outcome.COMMITTED
+        lines = {what: self._lines[what] for what in ended.sent if what in self._lines}
+        for what, one in lines.items():
+            if ended.outcome is Outcome.COMMITTED:
+                sent = ended.sent[what]
+                one.copy.was_committed(sent.progress)
+                one.counters.count(sent.records, sent.size_bytes, sent.newest_ms)
+            elif ended.outcome is Outcome.UNKNOWN:
+                one.copy.is_unknown()
+            else:
+                one.copy.was_rolled_back()
+        if ended.outcome is Outcome.COMMITTED:
+            self._troubles.works("the target")
+            if self._suspects and self._suspects[0] in lines:
+                self._suspects.popleft()
+        elif ended.outcome is Outcome.FENCED:
+            self._fenced, self._group = self._group, None
+            self._lines.clear()
+            self._suspects.clear()
+            self._rejoin()
+        else:
+            self._blame(ended, lines)
+        for one in lines.values():
+            self._settle(one)
+
+    def _blame(self, ended: Ended, lines: Mapping[Mirrored, _Line]) -> None:
+        """Leaves out the partitions that failed; tries each alone where the brokers don't tell which one did."""
+        refused, failing = dict(ended.refused), dict(ended.failing)
+        if ended.error is not None and not refused and not failing:
+            cause = ended.error.__cause__
+            error = cause if isinstance(cause, MillraceError) else ended.error
+            if not is_refusal(error):
+                self._pause_all(error, lines)
+            elif len(lines) == 1:
+                refused |= dict.fromkeys(lines, error)
+            else:
+                self._suspects = deque(lines)
+        for what, error in refused.items():
+            if what in lines:
+                lines[what].copy.was_refused(error)
+        for what, error in failing.items():
+            if what in lines:
+                lines[what].copy.failed(error)
+                self._fails(lines[what], error, is_of_target=True)
+
+    def _pause_all(self, error: MillraceError, lines: Mapping[Mirrored, _Line]) -> None:
+        """Has all partitions of a transaction wait, since the target does not take any of them now."""
+        for one in lines.values():
+            one.copy.failed(error)
+            one.backoff.failed(self._now_s())
+            one.counters.trouble = str(error)
+        self._troubles.fails("the target", error)
+
+    def _settle(self, one: _Line) -> None:
+        """Writes down where a partition is after an event that was no failure."""
+        copy = one.copy
+        if copy.phase is Phase.STOPPED:
+            if one.counters.stop is None and copy.stop is not None:
+                self._tell(copy.stop.reason)
+            one.counters.stop = copy.stop
+        elif copy.committed is not None and copy.trouble is None:
+            one.counters.next_offset = copy.committed.next_offset
+            one.counters.trouble = ""
+            one.backoff.succeeded()
+            self._troubles.works(str(copy.what))
+            self._troubles.works(f"source {self._source}")
+
+    def _fails(self, one: _Line, error: MillraceError, *, is_of_target: bool) -> None:
+        one.backoff.failed(self._now_s())
+        if one.copy.phase is Phase.STOPPED:
+            self._settle(one)
+            return
+        one.counters.trouble = str(error)
+        side = "the target" if is_of_target else f"source {self._source}"
+        self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.copy.what), error)

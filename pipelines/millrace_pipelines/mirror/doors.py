@@ -1,0 +1,99 @@
+"""Makes the loops of one source with their doors: clients of both clusters, some for each thread.
+
+What is opened is closed with the stack that is handed in, once the threads have ended.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from millrace.client import Cluster, Groups, SimpleConsumer
+from millrace.client.fetched import IsolationLevel
+from millrace.client.metadata import Partition
+from millrace.client.mirrored_appends import MirroredAppend, MirroredLog, append_mirrored
+from millrace_pipelines.mirror.clusters import ClusterLooks
+from millrace_pipelines.mirror.copying import CopyDoors, Copying, TransactionBounds
+from millrace_pipelines.mirror.fetching import Fetcher
+from millrace_pipelines.mirror.following import FollowDoors, Following
+from millrace_pipelines.mirror.loops import Surroundings
+from millrace_pipelines.mirror.offset_map_topic import create_offset_map_topic
+from millrace_pipelines.mirror.settings import MirrorSettings, Source
+from millrace_pipelines.mirror.sharing import group_of
+from millrace_pipelines.mirror.transaction import Transaction, Transactional
+
+TRANSACTION_TIMEOUT_MS = 10_000  # a dead instance's transaction holds nobody up for longer
+DELIVERY_TIMEOUT_MS = 8_000
+UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class _Appends:
+    cluster: Cluster
+
+    def append(self, appends: Sequence[MirroredAppend]) -> Mapping[Partition, MirroredLog]:
+        """Appends at the target."""
+        return append_mirrored(self.cluster, appends)
+
+
+def following_of(settings: MirrorSettings, source: Source, around: Surroundings, stack: ExitStack) -> Following:
+    """Returns the loop that follows partitions of a source."""
+    at_source, fetched, at_target = (stack.enter_context(side.cluster()) for side in (source, source, settings.target))
+    thread = stack.enter_context(ThreadPoolExecutor(1, f"fetch-follow-{source.name}"))
+    looks = ClusterLooks(at_source, UNCOMMITTED)
+    doors = FollowDoors(
+        fetches=Fetcher(fetched, UNCOMMITTED),
+        source_records=Fetcher(at_source, UNCOMMITTED),
+        source=looks,
+        target_records=Fetcher(at_target, UNCOMMITTED),
+        target=ClusterLooks(at_target, UNCOMMITTED),
+        appends=_Appends(at_target),
+        check_gap=looks.check_gap,
+    )
+    return Following(source.name, doors, around, thread.submit)
+
+
+def copying_of(
+    settings: MirrorSettings,
+    source: Source,
+    around: Surroundings,
+    stack: ExitStack,
+    rejoin: Callable[[], None],
+) -> Copying:
+    """Returns the loop that copies partitions of a source; creates the topic of offset maps where it is missing."""
+    at_source, fetched, at_target = (stack.enter_context(side.cluster()) for side in (source, source, settings.target))
+    create_offset_map_topic(at_target, replication_factor=settings.replication_factor)
+    thread = stack.enter_context(ThreadPoolExecutor(1, f"fetch-copy-{source.name}"))
+    looks, consumer, groups = ClusterLooks(at_source, COMMITTED), SimpleConsumer(at_source), Groups(at_target)
+    transactional_id = f"{group_of(source.name)}-{uuid.uuid4()}"
+
+    def producer() -> Transactional:
+        return settings.target.producer(
+            producer_type="async",
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            max_block_ms=DELIVERY_TIMEOUT_MS,
+            queue_time=0,
+        )
+
+    copying: Copying | None = None
+
+    def gives_up() -> bool:
+        return copying is not None and copying.is_stopping
+
+    doors = CopyDoors(
+        fetches=Fetcher(fetched, COMMITTED),
+        source=looks,
+        epoch_end=lambda place, epoch: consumer.epoch_end(*place, epoch),
+        target=ClusterLooks(at_target, UNCOMMITTED),
+        progress=lambda places: groups.offsets(group_of(source.name), places),
+        transaction=Transaction(source.name, producer, around.clock, gives_up),
+        check_gap=looks.check_gap,
+    )
+    bounds = TransactionBounds(settings.transaction_interval_ms / 1000, settings.transaction_bytes)
+    copying = Copying(source.name, doors, around, thread.submit, bounds=bounds, rejoin=rejoin)
+    return copying

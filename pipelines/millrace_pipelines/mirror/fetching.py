@@ -1,0 +1,146 @@
+"""Fetches many partitions of a cluster, with one request to each leader, all of them under way at once.
+
+    ask every leader ──► then read the answers ──► per partition its data, or its error
+
+No partition holds up another: an error is that partition's answer, and nothing is repeated here. A leader is asked for
+again after an error. An answer has bounds; the partition that got nothing within them is named first the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.addresses import Address
+from millrace.client.answers import check
+from millrace.client.cluster import Cluster
+from millrace.client.connection import Connection, Unanswered
+from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
+from millrace.client.metadata import Partition
+from millrace.client.simple_consumer import CONSUMER
+from millrace.errors import ClientError, MillraceError
+from millrace.wire.messages import FETCH
+
+if TYPE_CHECKING:
+    from millrace.wire.api_messages import Ask
+    from millrace.wire.messages.fetch import FetchResponse
+
+ANSWER_BYTES = 16 << 20  # of one leader
+PARTITION_BYTES = 4 << 20
+WAIT_MS = 500
+WAIT_FOR_MANY_MS = 20  # where several leaders are asked, one that has nothing holds the answers of others up
+
+Answers = Mapping[Partition, FetchedData | MillraceError]
+
+
+class Bounds(NamedTuple):
+    """How much one leader answers, how much of a partition, and how long it waits for the first byte."""
+
+    answer_bytes: int = ANSWER_BYTES
+    partition_bytes: int = PARTITION_BYTES
+    wait_ms: int = WAIT_MS
+
+
+USUAL = Bounds()
+ONE_BATCH = Bounds(1, 1, 0)
+
+
+class Fetcher:
+    """Fetches from one cluster, for one thread."""
+
+    def __init__(self, cluster: Cluster, isolation: IsolationLevel) -> None:
+        self._cluster = cluster
+        self._isolation = isolation
+        self._leaders: dict[Partition, Address] = {}
+
+    def fetch(self, offsets: Mapping[Partition, int], bounds: Bounds = USUAL) -> Answers:
+        """Returns what each partition has from its offset on, or its error; raises none of these."""
+        found: dict[Partition, FetchedData | MillraceError] = {}
+        by_leader = self._by_leader(offsets, found)
+        if len(by_leader) > 1:
+            bounds = bounds._replace(wait_ms=min(bounds.wait_ms, WAIT_FOR_MANY_MS))
+        sent: list[tuple[Connection, Unanswered[FetchResponse], list[Partition]]] = []
+        for address, partitions in by_leader.items():
+            try:
+                connection = self._cluster.connection_to(address)
+                ask = _fetching({one: offsets[one] for one in partitions}, self._isolation, bounds)
+                sent.append((connection, connection.begin(*ask), partitions))
+            except MillraceError as error:
+                found |= dict.fromkeys(partitions, error)
+        for connection, unanswered, partitions in sent:
+            found |= _answer(connection, unanswered, {one: offsets[one] for one in partitions}, bounds.wait_ms)
+        for one, answer in found.items():
+            if isinstance(answer, MillraceError):
+                self._leaders.pop(one, None)
+        return found
+
+    def _by_leader(
+        self, partitions: Iterable[Partition], found: dict[Partition, FetchedData | MillraceError]
+    ) -> dict[Address, list[Partition]]:
+        wanted = list(partitions)
+        self._find_leaders([one for one in wanted if one not in self._leaders], found)
+        by_leader: dict[Address, list[Partition]] = {}
+        for one in wanted:
+            if one in self._leaders:
+                by_leader.setdefault(self._leaders[one], []).append(one)
+        return by_leader
+
+    def _find_leaders(self, unknown: Sequence[Partition], found: dict[Partition, FetchedData | MillraceError]) -> None:
+        if not unknown:
+            return
+        try:
+            metadata = self._cluster.metadata(sorted({topic for topic, _ in unknown}))
+        except MillraceError as error:
+            found |= dict.fromkeys(unknown, error)
+            return
+        for one in unknown:
+            try:
+                self._leaders[one] = metadata.leader(*one).address
+            except MillraceError as error:
+                found[one] = error
+
+
+def _answer(
+    connection: Connection, unanswered: Unanswered[FetchResponse], offsets: Mapping[Partition, int], wait_ms: int
+) -> dict[Partition, FetchedData | MillraceError]:
+    found: dict[Partition, FetchedData | MillraceError] = {}
+    try:
+        answer = connection.finish(unanswered, wait_ms / 1000)
+        check(answer.error_code, "fetch")
+    except MillraceError as error:
+        return dict.fromkeys(offsets, error)
+    for topic in answer.responses:
+        for one in topic.partitions:
+            place = (topic.topic, int(one.partition_index))
+            if place not in offsets:
+                continue
+            subject = f"fetch of {place[0]}-{place[1]} at offset {offsets[place]}"
+            try:
+                found[place] = fetched_data(one, subject, offsets[place])
+            except MillraceError as error:
+                found[place] = error
+    for place in offsets.keys() - found.keys():
+        found[place] = ClientError(f"fetch of {place[0]}-{place[1]}: the broker's answer leaves it out")
+    return found
+
+
+def _fetching(offsets: Mapping[Partition, int], isolation: IsolationLevel, bounds: Bounds) -> Ask[FetchResponse]:
+    return FETCH.ask(
+        {
+            "replica_id": CONSUMER,
+            "max_wait": bounds.wait_ms,
+            "min_bytes": 1,
+            "isolation_level": isolation,
+            "max_bytes": bounds.answer_bytes,
+            "topics": [
+                {
+                    "topic": topic,
+                    "partitions": [
+                        {"partition": index, "fetch_offset": offset, "partition_max_bytes": bounds.partition_bytes}
+                    ],
+                }
+                for (topic, index), offset in offsets.items()
+            ],
+            "forgotten_topics_data": (),
+        }
+    )
