@@ -53,7 +53,7 @@ KeepNames = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A file (TOML) that says all of it."),
+    typer.Option("--config", metavar="FILE", help="A file of TOML that says all of it."),
 ]
 
 
