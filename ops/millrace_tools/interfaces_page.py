@@ -47,6 +47,12 @@ SECTIONS = (
         "millrace.client",
     ),
     Section(
+        "Members of groups",
+        "[clients.md](clients.md#groupmember) has an example.",
+        "millrace.client.group_member",
+        ("GroupMember", "GroupMemberClosedError"),
+    ),
+    Section(
         "Rows for pandas and polars",
         "`read_topic` and `query` return these. "
         "[clients.md](clients.md#topics-as-arrow-pandas-and-polars) has examples.",

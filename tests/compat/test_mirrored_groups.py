@@ -73,6 +73,7 @@ def test_a_group_that_moves_over_and_back_reads_each_record_once(pair, rounds):
     def go_on(bootstrap, where, count):
         for partition, number in read_as_group(bootstrap, name, where, count, protocol=protocol):
             read[partition].append(number)
+        assert {one: filled.written[one][: len(read[one])] for one in read} == read
 
     def left():
         return sum(map(len, filled.written.values())) - sum(map(len, read.values()))

@@ -49,18 +49,18 @@ def clusters(broker):
             each.produce("views", [b"%d" % number for number in range(4)], partition=0)
         copier = Copier("east", source, other.bootstrap, "clicks", "east.clicks")
         copier.copy(1, at_most=7)
-        copier.close()
         with Producer(broker_list=other.bootstrap) as producer:
             States(target).create()
             States(target, producer).write(*STATES)
-        yield source, target, broker.bootstrap, other.bootstrap
+        yield source, target, broker.bootstrap, other.bootstrap, copier
+        copier.close()
 
 
 @pytest.mark.parametrize(
     ("offset", "expected"), [(0, 0), (4, 4), (5, 5), (6, 5), (7, 6), (8, 7), (9, TranslatedOffset(7, Fit.AHEAD))]
 )
 def test_an_offset_of_the_source_is_that_of_the_same_record(clusters, offset, expected):
-    _, _, source, target = clusters
+    _, _, source, target, _ = clusters
     translated = translate_offset("clicks", 0, offset, "east", source=source, target=target)
     assert translated == (TranslatedOffset(expected) if isinstance(expected, int) else expected)
 
@@ -76,6 +76,17 @@ def test_offsets_of_a_group_are_translated_both_ways(clusters):
     back = translate_group("billing", "east", source=source, target=target, back=True)
     assert back == {("clicks", 0): TranslatedOffset(7), ("views", 0): TranslatedOffset(3)}
     assert translate_group("nobody", "east", source=source, target=target) == {}
+
+
+def test_who_has_read_all_with_the_markers_has_read_all_on_the_other_side(clusters):
+    """Markers are not in the map, and the progress goes beyond them."""
+    source, target, *_, copier = clusters
+    copier.copy(1)
+    for offset in (11, 12):
+        found = translate_offset("clicks", 0, offset, "east", source=source, target=target)
+        back = translate_offset("east.clicks", 0, found.offset, "east", source=source, target=target, back=True)
+        assert (found.fit, back) == (Fit.EXACT, TranslatedOffset(12))
+    assert translate_offset("clicks", 0, 13, "east", source=source, target=target).fit is Fit.AHEAD
 
 
 def test_a_topic_that_is_not_mirrored_is_an_error(clusters):

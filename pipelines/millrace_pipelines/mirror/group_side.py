@@ -15,9 +15,10 @@ from millrace.records.batch import NO_OFFSET
 from millrace.zk import paths
 from millrace.zk.session import ZooKeeperSession
 from millrace_pipelines.mirror.group_plan import Commits, Stored
+from millrace_pipelines.mirror.sharing import group_of
 
 READING = frozenset({CONSUMER_PROTOCOL_TYPE, ""})  # "": a group that never had members
-OWN_GROUPS = "millrace-mirror-"  # those in which the instances of a mirror are members
+OWN_GROUPS = group_of("")  # those in which the instances of a mirror are members
 
 
 class GroupSide(NamedTuple):

@@ -26,7 +26,7 @@ from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
 from millrace_pipelines.mirror.doors import copying_of, following_of
 from millrace_pipelines.mirror.following import Following
-from millrace_pipelines.mirror.keeping import Keeper
+from millrace_pipelines.mirror.keeping import TOPICS, Keeper
 from millrace_pipelines.mirror.loops import Begin, Surroundings
 from millrace_pipelines.mirror.settings import MirrorSettings, Source, Way
 from millrace_pipelines.mirror.sharing import PROTOCOL, PROTOCOL_TYPE, assign, decode_members, group_of, owner
@@ -232,25 +232,29 @@ class MirrorInstance:
     # What the group's leader keeps for all.
 
     def _keep(self) -> None:
-        topics_s, groups_s = self._settings.topics_interval_ms / 1000, self._settings.groups_interval_ms / 1000
-        due_s = 0.0
-        with Keeper(self._settings, self._source) as keeper:
-            while not self._stopping.is_set():
-                if not self._leads.wait(FIRST_LOOK_S):
+        while not self._stopping.is_set():
+            try:
+                with Keeper(self._settings, self._source, self._around.clock) as keeper:
+                    self._troubles.works(f"the keeper of {self.name}")
+                    self._keep_with(keeper)
+            except MillraceError as error:
+                self._troubles.fails(f"the keeper of {self.name}", error)
+                self._stopping.wait(LOOK_S)
+
+    def _keep_with(self, keeper: Keeper) -> None:
+        while not self._stopping.is_set():
+            if not self._leads.wait(FIRST_LOOK_S):
+                continue
+            for chore, error in keeper.keep().items():
+                if error is not None:
+                    self._troubles.fails(f"{chore} of {self.name}", error)
                     continue
-                try:
-                    if (now_s := self._around.clock.monotonic_s()) >= due_s:
-                        due_s = now_s + topics_s
-                        keeper.keep_topics()
-                        self._has_kept.set()
-                    keeper.keep_groups()
-                except MillraceError as error:
-                    self._troubles.fails(f"topics and groups of {self.name}", error)
-                else:
-                    self._troubles.works(f"topics and groups of {self.name}")
-                self._stopping.wait(min(topics_s, groups_s))
-            if self._has_kept.is_set():
-                self._keep_last(keeper)
+                self._troubles.works(f"{chore} of {self.name}")
+                if chore == TOPICS:
+                    self._has_kept.set()
+            self._stopping.wait(keeper.pause_s)
+        if self._has_kept.is_set():
+            self._keep_last(keeper)
 
     def _keep_last(self, keeper: Keeper) -> None:
         """Moves groups once more, to what was mirrored since."""

@@ -3,8 +3,8 @@
     followed   the same offset, moved into the log that is there
     copied     by the offset map, which is exact (`offset_map`), moved up to the log start that is there
 
-The ends of the logs are read before the maps: what has come meanwhile is then in a map and not in an end, and an
-offset is never moved below what was read already.
+The mirror's progress and the ends of the logs are read before the maps: what has come meanwhile is then in a map, and
+an offset is never moved below what was read already.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millrace.records.batch import NO_OFFSET
 from millrace_pipelines.mirror.offset_map import OffsetMap, OffsetMapError
 from millrace_pipelines.mirror.offset_map_topic import OffsetMaps
 from millrace_pipelines.mirror.settings import Way
+from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.states import State, States, TopicState
 
 
@@ -143,6 +144,7 @@ class Translator:
     def __init__(self, mirror: str, source: Cluster, target: Cluster) -> None:
         self._source = source
         self._target = target
+        self._group_id = group_of(mirror)
         self._maps = OffsetMaps(target, mirror)
 
     def to_target(self, topics: Iterable[MirroredTopic], partitions: Iterable[Partition]) -> Look:
@@ -157,8 +159,13 @@ class Translator:
         ways = {(topic, index): topics[topic] for topic, index in partitions if topic in topics}
         names = {one: (way.topic if is_back else way.target_topic, one[1]) for one, way in ways.items()}
         there = self._source if is_back else self._target
+        copied = {(way.topic, index): way.target_topic for (_, index), way in ways.items() if not way.is_followed}
+        progress = Groups(self._target).offsets(self._group_id) if copied else {}
         logs = read_log_offsets(there, dict.fromkeys(names.values()), IsolationLevel.READ_UNCOMMITTED)
-        maps = self._maps.read({(way.topic, index) for (_, index), way in ways.items() if not way.is_followed})
+        maps = self._maps.read(copied)
+        for (topic, index), one in maps.items():
+            if committed := progress.get((copied[topic, index], index)):
+                one.next_source = max(one.next_source, committed.offset)
         found = {
             one: _Way(names[one], logs[names[one]], None if way.is_followed else maps[way.topic, one[1]])
             for one, way in ways.items()

@@ -13,9 +13,11 @@ from millrace.client.fetched import IsolationLevel
 from millrace.client.producer import Delivery
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, map_records
+from millrace_pipelines.mirror.sharing import group_of
+from millrace_support.waiting import until
 
 COMMITTED = IsolationLevel.READ_COMMITTED
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 
 
 class Source:
@@ -56,7 +58,7 @@ class Source:
 
 
 class Copier:
-    """Copies a topic record by record, each call in one transaction, with the runs of its map."""
+    """Copies a topic record by record, once its transactions are complete, in transactions with map and progress."""
 
     def __init__(self, mirror: str, source: Cluster, bootstrap: str, topic: str, target_topic: str) -> None:
         self._mirror, self._topic, self._target_topic = mirror, topic, target_topic
@@ -77,7 +79,8 @@ class Copier:
 
     def _copy(self, partition: int, at_most: int) -> None:
         first = self._next.get(partition, 0)
-        end = self._consumer.latest(self._topic, partition, COMMITTED)
+        all_of_it = self._consumer.latest(self._topic, partition)
+        end = until(lambda: self._consumer.latest(self._topic, partition, COMMITTED), all_of_it.__le__)
         sent: list[tuple[int, Delivery]] = []
         for record in self._consumer.messages(self._topic, partition, first, until_offset=end, isolation=COMMITTED):
             if len(sent) == at_most:
@@ -86,8 +89,10 @@ class Copier:
             sent.append((record.offset, self._producer.send(self._target_topic, record.value, partition=partition)))
         self._producer.flush()
         runs = [Run(offset, delivery.result().offset, 1) for offset, delivery in sent]
-        for index, key, value in map_records(self._mirror, self._topic, partition, MappedRuns(end, runs)):
+        mapped = MappedRuns(runs[-1].source_end if runs else 0, runs)
+        for index, key, value in map_records(self._mirror, self._topic, partition, mapped):
             self._producer.send(OFFSET_MAP_TOPIC, value, key=key, partition=index)
+        self._producer.send_offsets_to_transaction({(self._target_topic, partition): end}, group_of(self._mirror))
         self._next[partition] = end
 
 
@@ -104,8 +109,8 @@ def read_as_group(
     try:
         left = count
         while left:
-            found = consumer.consume(left, PATIENCE_S)
-            assert found, f"{left} of {count} records did not come"
+            found = consumer.consume(1, PATIENCE_S)
+            assert found, f"{left} records did not come: {consumer.position(consumer.assignment())}"
             for message in found:
                 assert message.error() is None, message.error()
                 yield message.partition() or 0, int(message.value() or b"")
