@@ -206,14 +206,14 @@ class Copying:
         lines = [one for one in self._due() if one.copy.wants_look][:LOOKS_AT_ONCE]
         if not lines:
             return False
-        try:
+        source = self._doors.source.ends([one.copy.what.at_source for one in lines])
+        target = self._doors.target.ends([one.copy.what.at_target for one in lines])
+        try:  # behind the logs' offsets, which would be those of another owner's work if they came later
             progress = self._doors.progress([one.copy.what.at_target for one in lines])
         except MillraceError as error:
             for one in lines:
                 self._fails(one, error, is_of_target=True)
             return True
-        source = self._doors.source.ends([one.copy.what.at_source for one in lines])
-        target = self._doors.target.ends([one.copy.what.at_target for one in lines])
         ids = self._doors.source.topic_ids([one.copy.what.topic for one in lines])
         for one in lines:
             what = one.copy.what
