@@ -47,6 +47,12 @@ SECTIONS = (
         "millrace.client",
     ),
     Section(
+        "Members of groups",
+        "[clients.md](clients.md#groupmember) has an example.",
+        "millrace.client.group_member",
+        ("GroupMember", "GroupMemberClosedError"),
+    ),
+    Section(
         "Rows for pandas and polars",
         "`read_topic` and `query` return these. "
         "[clients.md](clients.md#topics-as-arrow-pandas-and-polars) has examples.",
@@ -93,6 +99,12 @@ SECTIONS = (
         ("MillraceDataSource",),
     ),
     Section("Results of your own", "[downstream.md](downstream.md) has an example.", "millrace_pipelines.downstream"),
+    Section(
+        "Offsets of mirrored topics",
+        "Of topics that a mirror has copied or follows, from the source to the target and back.",
+        "millrace_pipelines.mirror.translation",
+        ("translate_offset", "translate_group", "TranslatedOffset", "Fit"),
+    ),
     Section(
         "Dagster", "[dagster.md](dagster.md#declare) has its fields.", "millrace_pipelines", ("MillraceComponent",)
     ),

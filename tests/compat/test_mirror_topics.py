@@ -1,6 +1,7 @@
 """Topics of a source and their mirrors at a target, of Millrace and of Apache Kafka."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.settings_file import read_settings
 from millrace_pipelines.mirror.states import State, States, TopicState
 from millrace_pipelines.mirror.topic_keeper import TopicKeeper
-from millrace_pipelines.mirror.topic_plan import Create, DeleteTarget, LeaveAlone
+from millrace_pipelines.mirror.topic_plan import Create, DeleteTarget, Grow, LeaveAlone
 from millrace_support.waiting import until
 
 MILLRACE = ("millrace", "other millrace", "third millrace")
@@ -154,6 +155,7 @@ def test_a_topic_that_is_recreated_stops_until_that_is_accepted(pair):
     keeper.keep()
     before = pair.state()
     recreate(pair.source, pair.topic, 3)
+    assert done(keeper) == []  # it is looked at twice
     keeper.keep()
     state = pair.state()
     assert state.state is State.STOPPED
@@ -163,8 +165,8 @@ def test_a_topic_that_is_recreated_stops_until_that_is_accepted(pair):
     assert done(keeper) == []
 
     accepting = pair.keeper(accept_recreated_topic=True)
-    while done(accepting):
-        pass
+    kept_until(accepting, lambda: pair.state().state, State.MIRRORING)
+    kept_until(accepting, lambda: len(pair.at_target().partitions), 3)
     state = pair.state()
     assert (state.state, state.reason) == (State.MIRRORING, "")
     assert state.source_topic_id == str(source.topics()[pair.topic].topic_id)
@@ -263,3 +265,39 @@ def test_clusters_that_mirror_one_another_come_to_rest(start, length, keep_names
         assert [done(keeper) for keeper in keepers] == [[]] * length
         assert [sum(topic in name for name in Admin(one.target).topics()) for one in steps] == [1] * length
         assert "comes from here" in keepers[0].keep()[0].reason
+
+
+def test_two_keepers_at_a_time_do_the_same_work_once(millraces):
+    """As while the lead of the group goes from one instance to another."""
+    pair = millraces
+    suffixes = [f"-{one}" for one in range(8)]
+    for suffix in suffixes:
+        Admin(pair.source).create_topic(pair.topic + suffix, 1)
+
+    def keep():
+        with ExitStack() as stack:
+            other = Pair(stack, *pair.bootstraps)
+            other.name, other.topic = pair.name, pair.topic
+            keeper = other.keeper()
+            while keeper.keep():
+                pass
+
+    with ThreadPoolExecutor() as threads:
+        for attempt in (2, 5):
+            for one in [threads.submit(keep) for _ in range(3)]:
+                one.result()
+            for suffix in suffixes:
+                state = pair.state(suffix)
+                assert (state.state, state.reason) == (State.MIRRORING, "")
+                assert state.target_topic_id == str(pair.at_target(suffix).topic_id)
+                assert len(pair.at_target(suffix).partitions) == max(1, attempt - 3)
+                Admin(pair.source).create_partitions(pair.topic + suffix, attempt)
+
+
+def test_partitions_that_another_keeper_has_added_are_no_failure(millraces):
+    pair = millraces
+    Admin(pair.source).create_topic(pair.topic, 2)
+    keeper = pair.keeper()
+    keeper.keep()
+    keeper._try(Grow(pair.state(), 2))
+    assert pair.state().state is State.MIRRORING

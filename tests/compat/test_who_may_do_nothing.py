@@ -135,7 +135,8 @@ class Home:
             if (row.api, row.fields) != OF_ONESELF:
                 of_broker = row._replace(fields=with_id(row.fields, self.topic_id))
                 rows.setdefault(self.messages.api_key(row.api), []).append(of_broker)
-        for key, api in {**APIS, **CLUSTER_APIS}.items():
+        kafkas = {key: api for key, api in {**APIS, **CLUSTER_APIS}.items() if api.is_told}
+        for key, api in kafkas.items():
             for version in range(api.versions.minimum, api.versions.maximum + 1):
                 found = [row for row in rows[key] if row.first <= version <= row.last]
                 assert found, f"no row for {api.key.name} v{version}"

@@ -2,14 +2,19 @@
 
 A truncation that has come back to its caller stays: nothing of what was cut is ever there again, and what was flushed
 below it is. Before it comes back, the log is a prefix of what it was.
+
+The same holds in a mirrored topic, in whose log the mirroring ends now and then: at each of these batches all producers
+before are forgotten, and where one is cut off, they are known again.
 """
 
+from collections.abc import Callable
 from random import Random
+from uuid import UUID
 
 import pytest
 
 from millrace.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG, walk
-from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
+from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker, encode_mirror_end
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.producers.producer_state import ProducerEntry, with_batch, with_marker
@@ -21,6 +26,7 @@ NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_ms=-1)
 ABORT = EndTransactionMarker(ControlType.ABORT, coordinator_epoch=0)
 Batches = dict[int, bytes]
+Batch = Callable[[int, int], bytes]
 
 
 def open_log(fs: CrashFileSystem, *, recovery_point: int = 0, start: int = 0) -> Log:
@@ -47,11 +53,20 @@ def batch(offset: int, epoch: int) -> bytes:
     return data[:12] + epoch.to_bytes(4, "big") + data[16:]
 
 
+def mirrored_batch(offset: int, epoch: int) -> bytes:
+    """Returns the same, but the end of mirroring in the place of every other plain batch."""
+    if offset % 8 != 4:
+        return batch(offset, epoch)
+    data = encode_mirror_end(UUID(int=1), timestamp_ms=NOW_MS)
+    return offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big") + data[16:]
+
+
 class Follower:
     """Appends and truncates. `allowed` lists what the log may hold at most after a crash, state by state."""
 
-    def __init__(self, fs: CrashFileSystem) -> None:
+    def __init__(self, fs: CrashFileSystem, new_batch: Batch = batch) -> None:
         self.fs = fs
+        self.batch = new_batch
         self.batches: Batches = {}
         self.allowed: list[Batches] = [{}]
         self.flushed = self.end = self.start = self.epoch = 0
@@ -86,7 +101,7 @@ class Follower:
         """Appends batches in an epoch of their own, in two answers of the leader."""
         self.epoch += 1
         first = self.end + gap
-        sent = {offset: batch(offset, self.epoch) for offset in range(first, first + count)}
+        sent = {offset: self.batch(offset, self.epoch) for offset in range(first, first + count)}
         self.allowed = [self.batches | sent]
         for half in (range(first, first + count // 2), range(first + count // 2, first + count)):
             self.log.append_as_follower(b"".join(sent[offset] for offset in half), leader_epoch=self.epoch)
@@ -125,6 +140,8 @@ def expected_producers(batches: Batches) -> tuple[dict[int, ProducerEntry], list
     for data in batches.values():
         ((_, header),) = walk(data)
         if header.producer_id == NO_PRODUCER_ID:
+            if header.is_control:
+                entries.clear()
             continue
         entry = entries.get(header.producer_id) or ProducerEntry(header.producer_id)
         if header.is_control:
@@ -151,39 +168,46 @@ def check(fs: CrashFileSystem, follower: Follower, *, is_killed: bool = False) -
     elif len(follower.allowed) == 1:
         assert left.keys() >= {offset for offset in follower.batches if offset < follower.flushed}
     assert log.verify().findings == ()
-    entries, aborted = expected_producers(left)
-    found = log.producers.entries
-    assert found.keys() == entries.keys()
-    for key, entry in entries.items():
-        assert found[key].batches[-1:] == entry.batches[-1:]
-        assert found[key].transaction_first_offset == entry.transaction_first_offset
-    assert [one[:3] for one in log.aborted_transactions(0, 1 << 40)] == aborted
+    check_producers(log, left)
     epochs = {header.partition_leader_epoch: at for at, header in reversed(list(walk(data)))}
     firsts = {epoch: walk_at(data, at) for epoch, at in epochs.items()}
     assert [entry for entry in log.leader_epochs.entries if entry[1] < log.log_end_offset] == sorted(firsts.items())
     log.truncate_to(max(log.log_end_offset - 1, 0))
+    check_producers(log, {offset: data for offset, data in left.items() if offset < log.log_end_offset})
     log.append_as_follower(batch(log.log_end_offset, follower.epoch + 1), leader_epoch=follower.epoch + 1)
     log.close()
     assert fs.open_files == 0
+
+
+def check_producers(log: Log, batches: Batches) -> None:
+    entries, aborted = expected_producers(batches)
+    found = log.producers.entries
+    assert found.keys() == entries.keys()
+    for key, entry in entries.items():
+        assert (found[key].last_sequence, found[key].last_offset) == (entry.last_sequence, entry.last_offset)
+        assert found[key].transaction_first_offset == entry.transaction_first_offset
+    assert [one[:3] for one in log.aborted_transactions(0, 1 << 40)] == aborted
 
 
 def walk_at(data: bytes, position: int) -> int:
     return next(walk(data, position))[1].base_offset
 
 
+@pytest.mark.parametrize("new_batch", [batch, mirrored_batch])
 @pytest.mark.soak(rounds=2, minutes=1.5)
-def test_a_truncated_log_survives_a_power_cut_at_any_operation(rounds, record_property) -> None:
+def test_a_truncated_log_survives_a_power_cut_at_any_operation(rounds, record_property, new_batch: Batch) -> None:
     for seed in rounds:
         fs = fs_with_folder(FOLDER)
-        follower = Follower(fs)
+        follower = Follower(fs, new_batch)
         for cut_at in fs.each_change(follower.run):
             check(fs.after_cut(Random(seed * 10_000 + cut_at) if seed else None), follower)
     record_property("seeds", seed + 1)
 
 
-def test_a_killed_follower_loses_nothing_and_nothing_that_was_cut_comes_back() -> None:
+@pytest.mark.parametrize("new_batch", [batch, mirrored_batch])
+def test_a_killed_follower_loses_nothing_and_nothing_that_was_cut_comes_back(new_batch: Batch) -> None:
     fs = fs_with_folder(FOLDER)
-    follower = Follower(fs)
+    follower = Follower(fs, new_batch)
     for _ in fs.each_change(follower.run):
         check(fs.after_kill(), follower, is_killed=True)
 

@@ -129,6 +129,15 @@ def test_who_may_not_change_lists_changes_none(start):
         assert [one.error_code for one in answer.filter_results] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
 
 
+def test_who_is_no_broker_appends_nothing_for_a_mirror(start):
+    partition = {"partition_index": 0, "log_end_offset": 0, "records": b""}
+    with RawConnection(start(ACLS).bootstrap) as connection:
+        fields = {"timeout_ms": 1000, "topics": [{"name": "orders", "partitions": [partition]}]}
+        ((answer,),) = [one.partitions for one in connection.request(ApiKey.APPEND_MIRRORED, 0, fields).topics]
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (answer.error_message, answer.log_end_offset) == ("Authorization failed.", -1)
+
+
 def heartbeat(connection, *topics, pattern=None):
     """Joins the group `g`; the error, and the ids of the topics of which partitions are assigned."""
     fields = {

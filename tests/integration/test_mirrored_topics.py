@@ -1,5 +1,7 @@
 """Mirrored topics of real brokers: the target's log is the source's, and nobody else writes it."""
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
 from millrace import Producer
-from millrace.client import Admin, Cluster, SimpleConsumer
+from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.client.configs import Configs, ResourceKind
 from millrace.client.mirrored_appends import (
     MIRROR_SOURCE,
@@ -21,8 +23,9 @@ from millrace.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, Unkno
 from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
+from millrace_support.admin_requests import change_request
 from millrace_support.committed_topics import PROPERTIES, transactional
-from millrace_support.mirrored_topics import MIRRORED, Mirror, append, create_mirrored, log_of
+from millrace_support.mirrored_topics import MIRRORED, Mirror, append, batches, create_mirrored, log_of
 from millrace_support.raw import RawConnection
 
 POLICY_VIOLATION = ErrorCode.POLICY_VIOLATION
@@ -160,6 +163,66 @@ def test_where_the_log_ends_elsewhere_nothing_is_appended(target_broker, target)
         assert log.end_offset == 2
     assert append(target, "compared", 2, batch(b"c", at=2)) == (3, 3, None)
     assert values(target_broker.bootstrap, "compared") == [b"a", b"b", b"c"]
+
+
+def test_what_compaction_has_left_of_the_source_is_mirrored(source, target_broker, target):
+    """And to compact the target meanwhile changes nothing of that."""
+    config = {"cleanup.policy": "compact", "segment.bytes": "2000"}
+    create_mirrored(target, "compacted", **config)
+    mirror = Mirror(source.bootstrap, target, "compacted", max_bytes=1000)
+    with Cluster(source.bootstrap) as cluster:
+        Admin(cluster).create_topic("compacted", 1, config=config)
+        for rounds in range(3):
+            producer = SyncProducer(cluster)
+            for number in range(100):
+                key = b"%d" % (number % 7)
+                producer.send("compacted", 0, [NewRecord(b"%d in %d" % (number, rounds), key=key)])
+            compact(source)
+            assert mirror.run().error is None
+            compact(target_broker)
+    read = values(target_broker.bootstrap, "compacted")
+    assert read[-7:] == values(source.bootstrap, "compacted")[-7:] == [b"%d in 2" % number for number in range(93, 100)]
+    target_broker.kill()
+    target_broker.start()
+    assert values(target_broker.bootstrap, "compacted") == read
+
+
+def test_gaps_of_compaction_are_mirrored_as_they_are(source, target_broker, target):
+    config = {"cleanup.policy": "compact", "segment.bytes": "2000"}
+    with Cluster(source.bootstrap) as cluster:
+        Admin(cluster).create_topic("thinned", 1, config=config)
+        producer = SyncProducer(cluster)
+        for number in range(300):
+            producer.send("thinned", 0, [NewRecord(b"%d" % number, key=b"%d" % (number % 7))])
+    compact(source)
+    create_mirrored(target, "thinned")
+    assert Mirror(source.bootstrap, target, "thinned", max_bytes=500).run().error is None
+    expected = log_of(source.bootstrap, "thinned")
+    assert len(expected) < 200
+    assert log_of(target_broker.bootstrap, "thinned") == expected
+    target_broker.kill()
+    target_broker.start()
+    assert log_of(target_broker.bootstrap, "thinned") == expected
+
+
+def compact(broker: BrokerProcess) -> None:
+    with urllib.request.urlopen(change_request(broker, "maintenance/compaction"), timeout=60) as answer:
+        assert [one["error"] for one in json.load(answer)["partitions"] if one["error"]] == []
+
+
+def test_a_large_request_is_appended_in_pieces(target_broker, target):
+    """Others are served between them; a batch above max.message.bytes stays as it is at the source."""
+    create_mirrored(target, "large", partitions=2, max_message_bytes="1000")
+    sizes = [300_000] * 10 + [3_000_000] + [10] * 1000
+    records = b"".join(batch(b"x" * size, at=offset) for offset, size in enumerate(sizes))
+    logs = append_mirrored(target, [MirroredAppend("large", index, 0, records) for index in range(2)])
+    assert list(logs.values()) == [(len(sizes), len(sizes), None)] * 2
+    for index in range(2):
+        assert b"".join(log_of(target_broker.bootstrap, "large", index)) == with_epoch_0(records)
+
+
+def with_epoch_0(records: bytes) -> bytes:
+    return b"".join(data for _, data in batches(records))
 
 
 def test_two_writers_race_and_nothing_is_lost_or_doubled(source, target_broker, target):

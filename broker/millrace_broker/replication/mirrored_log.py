@@ -102,9 +102,10 @@ def ending(producers: Iterable[ProducerEntry], end_offset: int, topic_id: UUID, 
 
 def refusal(partition: Partition) -> PolicyViolationError:
     """Returns the error for those who would write a mirrored partition as any other."""
-    topic, mirror = partition.log.topic_partition.topic, partition.log.config.mirror_source
+    topic = partition.log.topic_partition.topic
     return PolicyViolationError(
-        f"{topic} is written by the mirror {mirror} alone: write at its source, or switch over to this cluster first"
+        f"{topic} is written by the mirror {partition.mirror} alone: write at its source, or switch over to this "
+        "cluster first"
     )
 
 
@@ -212,7 +213,7 @@ class MirroredLog:
 
 
 def _check_mirrored(partition: Partition) -> None:
-    if not partition.log.config.mirror_source:
+    if not partition.mirror:
         topic = partition.log.topic_partition.topic
         raise PolicyViolationError(f"{topic} is not mirrored: it has no mirror.source, so producers may write it")
 

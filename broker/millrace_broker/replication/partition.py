@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from millrace.errors import ErrorCode, NotEnoughReplicasError
+from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import Buffer
 from millrace_broker.replication.epoch_ends import Entries
 from millrace_broker.replication.in_sync_replicas import InSyncReplicas, ReadReplica
@@ -47,6 +48,11 @@ class Partition(Replica):
                 f"{self.log.topic_partition}: replicas in sync: {len(self.in_sync.committed)}, "
                 f"needed: {self.in_sync.min_isr} (min.insync.replicas={self.log.config.min_insync_replicas})"
             )
+
+    @property
+    def mirror(self) -> str:
+        """The name of the mirror that alone writes the partition, empty for any other; internal topics have none."""
+        return "" if self.log.topic_partition.topic in INTERNAL_TOPICS else self.log.config.mirror_source
 
     def is_in_sync(self, broker_id: int) -> bool:
         """Returns whether another broker's replica is in the ISR that the controller has confirmed."""

@@ -90,7 +90,7 @@ class MarkerWriter:
             return
         try:
             partition = self._replicas.partition(topic_partition)
-            if partition.log.config.mirror_source:
+            if partition.mirror:
                 then(ErrorCode.NONE)  # as if written: the marker of the source comes along with its batches
                 return
             partition.check_in_sync_replicas()

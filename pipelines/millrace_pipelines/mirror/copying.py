@@ -208,7 +208,7 @@ class Copying:
             return False
         source = self._doors.source.ends([one.copy.what.at_source for one in lines])
         target = self._doors.target.ends([one.copy.what.at_target for one in lines])
-        try:  # behind the logs' offsets, which would be those of another owner's work if they came later
+        try:  # after the target's ends: what lies below them has its progress by now
             progress = self._doors.progress([one.copy.what.at_target for one in lines])
         except MillraceError as error:
             for one in lines:

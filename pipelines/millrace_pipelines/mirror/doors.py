@@ -96,45 +96,4 @@ def copying_of(
     )
     bounds = TransactionBounds(settings.transaction_interval_ms / 1000, settings.transaction_bytes)
     copying = Copying(source.name, doors, around, thread.submit, bounds=bounds, rejoin=rejoin)
-    return copying is not None and copying.is_stopping
-
-    doors = CopyDoors(
-        fetches=Fetcher(fetched, COMMITTED),
-        source=looks,
-        epoch_end=lambda place, epoch: consumer.epoch_end(*place, epoch),
-        target=ClusterLooks(at_target, UNCOMMITTED),
-        progress=lambda places: groups.offsets(group_of(source.name), places),
-        transaction=Transaction(source.name, producer, around.clock, gives_up),
-        check_gap=looks.check_gap,
-    )
-    bounds = TransactionBounds(settings.transaction_interval_ms / 1000, settings.transaction_bytes)
-    copying = Copying(source.name, doors, around, thread.submit, bounds=bounds, rejoin=rejoin)
-    return copying is not None and copying.is_stopping
-
-    doors = CopyDoors(
-        fetches=Fetcher(fetched, COMMITTED),
-        source=looks,
-        epoch_end=lambda place, epoch: consumer.epoch_end(*place, epoch),
-        target=ClusterLooks(at_target, UNCOMMITTED),
-        progress=lambda places: groups.offsets(group_of(source.name), places),
-        transaction=Transaction(source.name, producer, around.clock, gives_up),
-        check_gap=looks.check_gap,
-    )
-    bounds = TransactionBounds(settings.transaction_interval_ms / 1000, settings.transaction_bytes)
-    copying = Copying(source.name, doors, around, thread.submit, bounds=bounds, rejoin=rejoin)
-    return copying is not None and copying.is_stopping
-
-    doors = CopyDoors(
-        fetches=Fetcher(fetched, COMMITTED),
-        source=looks,
-        epoch_end=lambda place, epoch: consumer.epoch_end(*place, epoch),
-        target=ClusterLooks(at_target, UNCOMMITTED),
-        progress=lambda places: groups.offsets(group_of(source.name), places),
-        transaction=Transaction(source.name, producer, around.clock, gives_up),
-        check_gap=looks.check_gap,
-    )
-    bounds = TransactionBounds(settings.transaction_interval_ms / 1000, settings.transaction_bytes)
-    copying = Copying(
-        source.name, doors, around.counters, around.tell, around.clock, thread.submit, throttle, bounds, rejoin
-    )
     return copying

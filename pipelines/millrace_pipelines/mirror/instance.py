@@ -11,6 +11,7 @@ Millrace's ends the instance.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,13 +26,15 @@ from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
 from millrace_pipelines.mirror.doors import copying_of, following_of
 from millrace_pipelines.mirror.following import Following
-from millrace_pipelines.mirror.keeping import Keeper
+from millrace_pipelines.mirror.keeping import TOPICS, Keeper
 from millrace_pipelines.mirror.loops import Begin, Surroundings
 from millrace_pipelines.mirror.settings import MirrorSettings, Source, Way
 from millrace_pipelines.mirror.sharing import PROTOCOL, PROTOCOL_TYPE, assign, decode_members, group_of, owner
 from millrace_pipelines.mirror.states import State, States, TopicState
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.telling import Troubles
+
+logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 10_000
 LOOK_S = 1.0  # after which states and partitions are read again
@@ -229,14 +232,33 @@ class MirrorInstance:
     # What the group's leader keeps for all.
 
     def _keep(self) -> None:
-        with Keeper(self._settings, self._source) as keeper:
-            while not self._stopping.is_set():
-                if not self._leads.wait(FIRST_LOOK_S):
+        while not self._stopping.is_set():
+            try:
+                with Keeper(self._settings, self._source, self._around.clock) as keeper:
+                    self._troubles.works(f"the keeper of {self.name}")
+                    self._keep_with(keeper)
+            except MillraceError as error:
+                self._troubles.fails(f"the keeper of {self.name}", error)
+                self._stopping.wait(LOOK_S)
+
+    def _keep_with(self, keeper: Keeper) -> None:
+        while not self._stopping.is_set():
+            if not self._leads.wait(FIRST_LOOK_S):
+                continue
+            for chore, error in keeper.keep().items():
+                if error is not None:
+                    self._troubles.fails(f"{chore} of {self.name}", error)
                     continue
-                try:
-                    keeper.keep_topics()
-                except MillraceError as error:
-                    self._troubles.fails(f"topics of {self.name}", error)
-                else:
+                self._troubles.works(f"{chore} of {self.name}")
+                if chore == TOPICS:
                     self._has_kept.set()
-                self._stopping.wait(self._settings.topics_interval_ms / 1000)
+            self._stopping.wait(keeper.pause_s)
+        if self._has_kept.is_set():
+            self._keep_last(keeper)
+
+    def _keep_last(self, keeper: Keeper) -> None:
+        """Moves groups once more, to what was mirrored since."""
+        try:
+            keeper.keep_groups()
+        except MillraceError as error:
+            logger.warning("mirror %s: groups are not moved to the very end: %s", self.name, error)

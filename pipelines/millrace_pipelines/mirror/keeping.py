@@ -1,40 +1,97 @@
-"""What the leader of a source's group keeps for all instances: topics, access rights, and the offsets of groups.
+"""What the leader of a source's group keeps for all instances, each chore after its own interval.
 
-Each has its own interval, and a failure of one stops no other. Groups are moved after topics, which they need.
+    topics    created, grown, changed, deleted as at the source (`topic_keeper`)
+    access    ACLs, quotas and users, where asked for (`access`)
+    groups    their offsets, translated (`group_keeper`)
+    maps      offset maps lose what the target has deleted (`offset_map_keeper`)
+
+A chore that fails stops no other, and is done again after its interval.
 """
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Self
 
+from millrace.clock import Clock
+from millrace.errors import MillraceError
+from millrace_pipelines.mirror.access import AccessKeeper
+from millrace_pipelines.mirror.group_keeper import GroupKeeper
+from millrace_pipelines.mirror.offset_map_keeper import remove_deleted_runs
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
 from millrace_pipelines.mirror.states import States
 from millrace_pipelines.mirror.topic_keeper import TopicKeeper
+from millrace_pipelines.mirror.translation import mirrored_topics
 
-logger = logging.getLogger(__name__)
+TOPICS = "topics"
+MAPS_INTERVAL_MS = 600_000
+
+
+@dataclass(slots=True)
+class _Chore:
+    interval_s: float
+    keep: Callable[[], object]
+    due_s: float = 0.0
 
 
 class Keeper:
     """Keeps what one source needs at the target; for one thread, whose clients it opens and closes."""
 
-    def __init__(self, settings: MirrorSettings, source: Source) -> None:
+    def __init__(self, settings: MirrorSettings, source: Source, clock: Clock) -> None:
         self._settings = settings
         self._source = source
+        self._now_s = clock.monotonic_s
         self._stack = ExitStack()
+        self._chores: dict[str, _Chore] = {}
 
     def __enter__(self) -> Self:
-        enter = self._stack.enter_context
-        at_source, at_target = enter(self._source.cluster()), enter(self._settings.target.cluster())
-        self._states = States(at_target, enter(self._settings.target.producer(producer_type="async")))
-        self._topics = TopicKeeper(self._settings, self._source, at_source, at_target, self._states)
+        settings, source, enter = self._settings, self._source, self._stack.enter_context
+        self._at_source, self._at_target = enter(source.cluster()), enter(settings.target.cluster())
+        self._states = States(self._at_target, enter(settings.target.producer(producer_type="async")))
+        both = settings, source, self._at_source, self._at_target, self._states
+        self._topics, access, self._groups = TopicKeeper(*both), AccessKeeper(*both), enter(GroupKeeper(*both))
+        self._chores = {
+            TOPICS: _Chore(settings.topics_interval_ms / 1000, self._keep_topics),
+            "access": _Chore(settings.access_interval_ms / 1000, access.keep),
+            "groups": _Chore(settings.groups_interval_ms / 1000, self._groups.keep),
+            "offset maps": _Chore(MAPS_INTERVAL_MS / 1000, self._keep_maps),
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def keep_topics(self) -> None:
-        """Has the target's topics be as the source's are; raises MillraceError where a cluster can't be asked."""
+    @property
+    def pause_s(self) -> float:
+        """How long it is until the next chore is due."""
+        return max(min(one.due_s for one in self._chores.values()) - self._now_s(), 0.0)
+
+    def keep(self) -> Mapping[str, MillraceError | None]:
+        """Does the chores that are due; returns each with its error, None where it is done."""
+        found: dict[str, MillraceError | None] = {}
+        for name, chore in self._chores.items():
+            if self._now_s() < chore.due_s:
+                continue
+            try:
+                chore.keep()
+            except MillraceError as error:
+                found[name] = error
+            else:
+                found[name] = None
+            chore.due_s = self._now_s() + chore.interval_s
+        return found
+
+    def keep_groups(self) -> None:
+        """Moves the groups now; raises MillraceError where a cluster can't be asked."""
+        self._groups.keep()
+
+    def _keep_topics(self) -> None:
         self._states.create()
         self._topics.keep()
+
+    def _keep_maps(self) -> None:
+        topics = mirrored_topics(self._states.read().values(), self._source.name)
+        if any(not one.is_followed for one in topics):
+            remove_deleted_runs(self._at_target, self._source.name, topics)

@@ -41,6 +41,7 @@ from millrace.client.client_settings import client_settings
 from millrace.client.producer import Producer
 from millrace.security.client_config import properties_of_file, read_client_security
 from millrace.security.client_security import ClientSecurity
+from millrace.zk.security import ZooKeeperSecurity
 
 CLIENT_ID = "millrace-mirror"
 KEPT_BY_TARGET = (
@@ -96,7 +97,8 @@ class Side:
     Attributes:
         bootstrap: `HOST:PORT,…` of some brokers.
         client_config: The file of the client's security, or `env:NAME`.
-        properties: Client properties, which win over that file: security, `client.id`, `request.timeout.ms`.
+        properties: Client properties, which win over that file: security, `client.id`, `request.timeout.ms`; and those
+            that secure ZooKeeper.
         zookeeper: `HOST:PORT,…[/chroot]` of the cluster's ZooKeeper, for its users and its groups there.
     """
 
@@ -119,6 +121,10 @@ class Side:
         """Returns a producer for this cluster, with these further properties."""
         told = {"broker_list": self.bootstrap, "client_id": CLIENT_ID, **self._of_clients(), **properties}
         return Producer(told, security=self.security())
+
+    def zookeeper_security(self) -> ZooKeeperSecurity:
+        """Returns the security of sessions with the cluster's ZooKeeper; raises InvalidConfigError."""
+        return ZooKeeperSecurity.from_properties(self.properties)
 
     def _of_clients(self) -> dict[str, str]:
         known = ("client.id", "request.timeout.ms")

@@ -19,6 +19,7 @@ from millrace.client.client_settings import check_known as check_property
 from millrace.errors import InvalidConfigError, MalformedValueError
 from millrace.security.client_security import is_of_security
 from millrace.suggestions import did_you_mean
+from millrace.zk.security import ZOOKEEPER_SECURITY
 from millrace_pipelines.mirror.settings import MirrorSettings, Side, Source
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -111,7 +112,21 @@ class _Reader:
         }  # fmt: skip
         if values.get("replication_factor") == 0:
             self._wrong(("replication_factor",), "0: a number from 1 on, or -1 for the target's default")
-        return MirrorSettings(target=self._target(), sources=tuple(self._sources()), **values)
+        target, sources = self._target(), tuple(self._sources())
+        if values.get("users"):
+            self._check_zookeepers(target, sources)
+        return MirrorSettings(target=target, sources=sources, **values)
+
+    def _check_zookeepers(self, target: Side, sources: Iterable[Source]) -> None:
+        for name, side in [(TARGET, target), *((f"source {one.name}", one) for one in sources)]:
+            if side.zookeeper is None:
+                self._wrong(
+                    ("users",),
+                    f"no request tells what is stored of a password, so that users go from ZooKeeper to ZooKeeper, and "
+                    f"that of the {name} is not known: give its zookeeper, HOST:PORT; or, for a cluster without "
+                    "ZooKeeper, set users = false and create them at the target by their passwords: millrace users "
+                    "create",
+                )
 
     def _target(self) -> Side:
         if not self._document.get(TARGET):
@@ -155,6 +170,9 @@ class _Reader:
             if is_of_security(name):
                 continue
             try:
+                if name in ZOOKEEPER_SECURITY.keys:
+                    ZOOKEEPER_SECURITY.parse({name: text})
+                    continue
                 check_property([name], ("client.id", "request.timeout.ms"))
                 TABLE.parse({name: text})
             except InvalidConfigError as error:

@@ -19,6 +19,7 @@ from millrace.client.fetched import IsolationLevel
 from millrace.client.mirrored_appends import MIRROR_SOURCE
 from millrace.errors import (
     InvalidConfigError,
+    InvalidPartitionsError,
     MillraceError,
     TopicBeingDeletedError,
     TopicExistsError,
@@ -127,7 +128,7 @@ class TopicKeeper:
             case Replace(state, partitions, properties):
                 self._replace(state, partitions, properties)
             case Grow(state, partitions):
-                self._admin.create_partitions(state.target_topic, partitions)
+                self._grow(state.target_topic, partitions)
             case ChangeProperties(state, values, unset):
                 self._change(state.target_topic, values, unset)
             case DeleteTarget(state, is_there):
@@ -156,6 +157,13 @@ class TopicKeeper:
 
         self._at_target.until_it_passes(create)
         self._states.write(replace(state, target_topic_id=topic_id_of(self._at_target, state.target_topic)))
+
+    def _grow(self, topic: str, partitions: int) -> None:
+        try:
+            self._admin.create_partitions(topic, partitions)
+        except InvalidPartitionsError:
+            if self._at_target.partition_count(topic) < partitions:
+                raise  # else somebody else has done it
 
     def _delete(self, topic: str) -> None:
         try:

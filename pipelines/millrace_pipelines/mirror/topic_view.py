@@ -1,8 +1,8 @@
 """Looks at both clusters for a plan of topics: which topics there are, their partitions and properties, their states.
 
-What can't be seen is not taken for missing: a topic whose properties aren't told is left out of this look, and one that
-is gone, or missing at the target though the mirror has made it, counts as such only from the second look on. A broker
-that has just started may not know of it yet, and much follows from it.
+What can't be seen is not taken for missing: a topic whose properties aren't told is left out of this look. What
+surprises is believed when it is seen twice: a mirrored topic that is gone, at either side, or is another one. For much
+follows from it, and a broker that has just started, or lags behind, may not know better.
 
 The source's topics are listed before its states are read. Since a state is written before its topic is created, each
 topic of the list that is a mirror has one.
@@ -25,6 +25,7 @@ from millrace_pipelines.mirror.topic_plan import Topic, View
 logger = logging.getLogger(__name__)
 
 TOPICS_PER_REQUEST = 100
+Surprise = tuple[str, str]  # a topic, and what it is unexpectedly
 OF_TOPIC = "topic"  # the source of a property that is set for the topic itself
 
 
@@ -58,8 +59,7 @@ class TopicViews:
         self._source_states = States(at_source)
         self._ask_can_follow = can_follow
         self._can_follow: bool | None = None
-        self._gone: frozenset[str] = frozenset()
-        self._missing: frozenset[str] = frozenset()
+        self._surprises: frozenset[Surprise] = frozenset()
         self._is_told = False
 
     def look(self) -> View:
@@ -71,20 +71,31 @@ class TopicViews:
         left_out = [one for one in known if one in listed.topics and one not in names]
         source_topics = _topics(self._at_source, listed, names)
         source_topics |= {one: _bare(listed, one) for one in left_out if not listed.topics[one].error_code}
+        gone = self._gone(known, listed)
         targets = {one: self._target_of(one, known.get(one)) for one in {*source_topics, *known}}
-        found, unseen = self._targets(targets.values(), known)
-        if self._can_follow is None:
-            self._can_follow = self._ask_can_follow(self._at_target)
+        found, unseen = self._targets(targets.values())
+        unsure = self._unsure(_surprises(known, source_topics, gone, found))
+        unsure |= {one for one, target in targets.items() if target in unseen}
         return View(
             source_cluster_id=listed.cluster_id or "",
             target_cluster_id=self._at_target.metadata([]).cluster_id or "",
-            source_topics={one: topic for one, topic in source_topics.items() if targets[one] not in unseen},
-            gone=frozenset(one for one in self._gone_topics(known, listed) if targets[one] not in unseen),
+            source_topics={one: topic for one, topic in source_topics.items() if one not in unsure},
+            gone=gone - unsure,
             target_topics=found,
             states=states,
             source_states=self._states_of_source(),
-            can_follow=self._can_follow,
+            can_follow=self._follows(),
         )
+
+    def _follows(self) -> bool:
+        if self._can_follow is None:
+            self._can_follow = self._ask_can_follow(self._at_target)
+        return self._can_follow
+
+    def _unsure(self, surprises: frozenset[Surprise]) -> set[str]:
+        """Returns the topics that are seen in this way for the first time."""
+        before, self._surprises = self._surprises, surprises
+        return {topic for topic, _ in surprises - before}
 
     def _is_wanted(self, topic: str) -> bool:
         return self._source.has_topic(topic) and not is_internal(topic)
@@ -94,25 +105,19 @@ class TopicViews:
             return state.target_topic
         return target_name(self._source.name, topic, keep_names=self._settings.keep_names)
 
-    def _gone_topics(self, known: Collection[str], listed: ClusterMetadata) -> frozenset[str]:
-        """Returns the topics that the source says, for the second time, it doesn't have."""
+    def _gone(self, known: Collection[str], listed: ClusterMetadata) -> frozenset[str]:
+        """Returns the topics of which the source says that it doesn't have them, when it is asked by name."""
         unlisted = [one for one in known if one not in listed.topics]
-        asked = self._at_source.metadata(unlisted) if unlisted else listed
-        before, self._gone = self._gone, _absent(asked, unlisted)
-        return self._gone & before
+        return _absent(self._at_source.metadata(unlisted), unlisted) if unlisted else frozenset()
 
-    def _targets(
-        self, names: Iterable[str], known: Mapping[str, TopicState]
-    ) -> tuple[dict[str, Topic], frozenset[str]]:
+    def _targets(self, names: Iterable[str]) -> tuple[dict[str, Topic], frozenset[str]]:
         """Returns the topics that are at the target, and the names of which that is not known."""
         possible = sorted({one for one in names if name_fault(one) is None})
         asked = self._at_target.metadata(possible)
         missing = _absent(asked, possible)
-        lost = missing & {one.target_topic for one in known.values() if one.target_topic_id is not None}
-        before, self._missing = self._missing, lost
         there = [one for one in possible if one not in missing and not asked.topics[one].error_code]
         found = _topics(self._at_target, asked, there)
-        return found, (frozenset(possible) - missing - found.keys()) | (lost - before)
+        return found, frozenset(possible) - missing - found.keys()
 
     def _states_of_source(self) -> Mapping[str, TopicState]:
         try:
@@ -133,6 +138,27 @@ def topic_id_of(cluster: Cluster, name: str) -> str | None:
     """Returns a topic's id, None where the cluster gives none; raises UnknownTopicError."""
     topic_id = cluster.metadata([name]).topic(name).topic_id
     return None if topic_id is None else str(topic_id)
+
+
+def _surprises(
+    known: Mapping[str, TopicState],
+    source_topics: Mapping[str, Topic],
+    gone: frozenset[str],
+    target_topics: Mapping[str, Topic],
+) -> frozenset[Surprise]:
+    """Returns what is otherwise than the states of topics say that were created at the target."""
+    found = set()
+    for topic, state in known.items():
+        at_source, at_target = source_topics.get(topic), target_topics.get(state.target_topic)
+        if state.target_topic_id is None:
+            continue
+        if topic in gone:
+            found.add((topic, "gone"))
+        if at_source is not None and at_source.topic_id != state.source_topic_id:
+            found.add((topic, f"source {at_source.topic_id}"))
+        if at_target is None or at_target.topic_id != state.target_topic_id:
+            found.add((topic, f"target {at_target and at_target.topic_id}"))
+    return frozenset(found)
 
 
 def _absent(asked: ClusterMetadata, names: Iterable[str]) -> frozenset[str]:

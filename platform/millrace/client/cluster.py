@@ -158,6 +158,16 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def sibling(self, *, timeout_s: float) -> Cluster:
+        """Returns a view of the same cluster for another thread, with connections of its own."""
+        return Cluster(
+            ",".join(str(one) for one in self._bootstrap),
+            client_id=self._client_id,
+            timeout_s=timeout_s,
+            clock=self.clock,
+            security=self._security,
+        )
+
     @property
     def timeout_ms(self) -> int:
         """The client's `timeout_s` in milliseconds, for requests that say how long the broker may take."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.client.answers import check
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import Connection, asking, asking_for
+from millrace.client.membership import NO_GENERATION
 from millrace.client.metadata import Partition, indexes_by_topic
 from millrace.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from millrace.records.batch import NO_LEADER_EPOCH
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 DEAD = "Dead"
-NO_GENERATION = -1
 
 
 class GroupListing(NamedTuple):

@@ -2,8 +2,8 @@
 
 A topic with the property `mirror.source` takes no other writes. Its partitions are written by compare and set: each
 append says where it expects the log to end, and changes nothing where it ends elsewhere. So a mirror needs to remember
-nothing. It asks where the log ends and goes on there, after errors too: whether the append before was carried out, the
-log's end tells.
+nothing. It asks where the log ends, by an append of nothing at -1, and goes on there, after errors too: whether the
+append before was carried out, the log's end tells.
 
     append_mirrored(cluster, [MirroredAppend("orders", 0, 4711, batches)])    one request for each leader
     end_mirroring(cluster, "orders", 0)                                       before `mirror.source` is taken away
@@ -64,7 +64,8 @@ class MirroredLog(NamedTuple):
 def append_mirrored(cluster: Cluster, appends: Sequence[MirroredAppend]) -> dict[Partition, MirroredLog]:
     """Appends batches to mirrored partitions, each named once; returns for each its log, or the error. Raises none.
 
-    All leaders are asked at once, by one request each. An append whose answer is lost may have been carried out.
+    All leaders are asked at once, by one request each, of at most `socket.request.max.bytes`. An append whose answer is
+    lost may have been carried out.
     """
     found: dict[Partition, MirroredLog] = {}
     by_leader: dict[Connection, list[MirroredAppend]] = {}

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from millrace.client.cluster import TRANSACTION_KEY_TYPE, Cluster
 from millrace.client.connection import asking, asking_for
 from millrace.client.consumer.assignment import Partition
-from millrace.client.groups import NO_GENERATION, Groups
+from millrace.client.groups import Groups
+from millrace.client.membership import NO_GENERATION
 from millrace.config import MAX_LONG
 from millrace.errors import BrokerError, DamagedNodeError, ErrorCode, InvalidConfigError
 from millrace.records.batch import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID

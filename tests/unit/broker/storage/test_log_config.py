@@ -14,8 +14,9 @@ def test_defaults_of_the_value_and_of_the_table_agree() -> None:
     assert asdict(LogConfig()) == table == asdict(LogConfig.from_properties({}, {}))
 
 
-def test_the_topic_properties_without_a_broker_synonym_are_kafkas() -> None:
+def test_the_topic_properties_without_a_broker_synonym_are_kafkas_and_that_of_mirrors() -> None:
     assert set(TOPIC_CONFIG.keys) - set(BROKER_SYNONYMS) == {
+        "mirror.source",
         "leader.replication.throttled.replicas",
         "follower.replication.throttled.replicas",
         "remote.storage.enable",

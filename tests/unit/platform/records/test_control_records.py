@@ -1,13 +1,21 @@
 """Transaction markers, written and read."""
 
 import struct
+from uuid import UUID
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.records.batch import CONTROL_FLAG, BatchHeader, read_header
-from millrace.records.control import ControlType, EndTransactionMarker, decode_marker, encode_marker
+from millrace.records.control import (
+    ControlType,
+    EndTransactionMarker,
+    decode_marker,
+    decode_mirror_end,
+    encode_marker,
+    encode_mirror_end,
+)
 from millrace.records.record import NewRecord, Record, decode_records, encode_batch, encode_records
 
 VALUE = struct.pack(">hi", 0, 17)
@@ -82,3 +90,23 @@ def test_batches_that_are_none():
         decoded(encode_batch([NewRecord(b"x")]))
     with pytest.raises(InvalidRecordError, match="holds 2 records"):
         decoded(control_batch((struct.pack(">hh", 0, 1), VALUE), (struct.pack(">hh", 0, 1), VALUE)))
+
+
+def test_the_end_of_mirroring_comes_back_and_is_no_marker():
+    batch = encode_mirror_end(UUID(int=9), timestamp_ms=1234)
+    header = read_header(batch)
+    assert decode_mirror_end(header, memoryview(batch)) == UUID(int=9)
+    assert decoded(batch) is None
+    assert list(decode_records(batch)) == []
+
+
+@pytest.mark.parametrize("batch", [marker_batch(), encode_records(BatchHeader(7, attributes=CONTROL_FLAG), [])])
+def test_other_control_batches_end_no_mirroring(batch):
+    assert decode_mirror_end(read_header(batch), memoryview(batch)) is None
+
+
+@pytest.mark.parametrize("value", [None, b"", struct.pack(">h15s", 0, b""), struct.pack(">h16s", -1, b"")])
+def test_an_end_of_mirroring_that_cannot_be_read(value):
+    batch = control_batch((struct.pack(">hh", 0, 30_000), value))
+    with pytest.raises(CorruptRecordError):
+        decode_mirror_end(read_header(batch), memoryview(batch))
