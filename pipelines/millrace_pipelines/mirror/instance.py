@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -147,16 +148,26 @@ class MirrorInstance:
             while not self._stopping.is_set():
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
-                    member.rejoin()
+                    member.rejoin(uuid.uuid4().bytes)  # other metadata, so that there is another generation
                 assignment = member.poll(FIRST_LOOK_S if self._ends is None else LOOK_S)
                 if assignment is not None:
                     members = decode_members(assignment)
                     self._troubles.works(f"group {group_of(self.name)}")
                 if not members or not member.is_current:
+                    self._try_target(target)
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
                 if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
+
+    def _try_target(self, target: Cluster) -> None:
+        """Tells, where the target can't be asked, why there is no assignment."""
+        try:
+            target.metadata([])
+        except MillraceError as error:
+            self._troubles.fails("the target", error)
+        else:
+            self._troubles.works("the target")
 
     def _try_look(
         self, states: States, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata
@@ -201,10 +212,14 @@ class MirrorInstance:
     def _give(self, mine: Share, group: GroupMetadata) -> None:
         settings, source, around = self._settings, self._source, self._around
         if mine[Way.FOLLOW] and self._following is None:
-            self._following = following_of(settings, source, around, self._loops)
+            with ExitStack() as opened:
+                self._following = following_of(settings, source, around, opened)
+                self._loops.push(opened.pop_all())
             self._start("follow", self._following.run)
         if mine[Way.COPY] and self._copying is None:
-            self._copying = copying_of(settings, source, around, self._loops, self._must_rejoin.set)
+            with ExitStack() as opened:
+                self._copying = copying_of(settings, source, around, opened, self._must_rejoin.set)
+                self._loops.push(opened.pop_all())
             self._start("copy", self._copying.run)
         if self._following is not None:
             self._following.assign(mine[Way.FOLLOW])
