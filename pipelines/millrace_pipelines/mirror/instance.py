@@ -65,6 +65,7 @@ class MirrorInstance:
         self._following: Following | None = None
         self._copying: Copying | None = None
         self._ends: dict[Counted, int] | None = None
+        self._mine: frozenset[Mirrored] = frozenset()
         self.states: dict[str, TopicState] = {}
 
     @property
@@ -96,12 +97,17 @@ class MirrorInstance:
         self._loops.close()
 
     def is_done(self) -> bool:
-        """Returns whether all that the source had at the first look is mirrored, but for what has stopped."""
+        """Returns whether all that the source had at the first look is mirrored.
+
+        What has stopped since does not count, nor what another instance has now.
+        """
         if self._ends is None:
             return False
         lines = self._around.counters.read()
         for one, end in self._ends.items():
             line = lines.get(one)
+            if one.what not in self._mine:
+                continue
             if line is None or (line.stop is None and (line.next_offset is None or line.next_offset < end)):
                 return False
         return True
@@ -175,8 +181,9 @@ class MirrorInstance:
         """Reads the states, and gives this member's partitions to the loops."""
         try:
             self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
-            mine = self._mine(source, target, members, group)
+            mine = self._shared(source, target, members, group)
             self._give(mine, group)
+            self._mine = frozenset().union(*mine.values())
             if self._ends is None:
                 self._ends = self._read_ends(source, mine)
         except MillraceError as error:
@@ -184,7 +191,7 @@ class MirrorInstance:
         else:
             self._troubles.works(f"topics of {self.name}")
 
-    def _mine(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
+    def _shared(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
         """Returns the partitions that are this member's: those that both clusters have, of topics that are mirrored."""
         states = [one for one in self.states.values() if one.state is State.MIRRORING]
         mine: dict[Way, dict[Mirrored, Begin]] = {Way.FOLLOW: {}, Way.COPY: {}}
