@@ -455,6 +455,7 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: log_offsets.list_offsets,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: log_offsets.offset_for_leader_epoch,
     ApiKey.DELETE_RECORDS: log_offsets.delete_records,
     ApiKey.LEADER_AND_ISR: control_requests.leader_and_isr,
     ApiKey.STOP_REPLICA: control_requests.stop_replica,
