@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 GROUP, PROTOCOL_TYPE, ASSIGNOR = "millrace-mirror-east", "mirror", "rendezvous"
 OF_GROUPS, OF_TRANSACTIONS = 0, 1
 TIMEOUT_S, PATIENCE_S, PAUSE_S = 12.0, 10.0, (0.05, 0.4)
-TRANSACTION_TIMEOUT_MS = 6_000
+TRANSACTION_TIMEOUT_MS = 12_000  # longer than a session, so that one that has slept may still commit
 PRODUCE_WAIT_MS = 3_000
 REQUIRES_STABLE = True  # offsets that are about to be committed are waited for
 FENCED = frozenset(
