@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millrace_broker.handlers import mirrored_appends, produce_appends
+from millrace_broker.handlers.partitions import not_led
 from millrace_broker.replication import mirrored_log
 from millrace_broker.replication.delayed_requests import when_all_have
 from millrace_broker.replication.mirrored_log import MirroredLog
@@ -45,7 +46,7 @@ def admits_writers(patch: pytest.MonkeyPatch) -> None:
     """Lets producers write to a mirrored topic."""
 
     def writable(services: Any, key: Any, session: Any) -> Any:  # noqa: ARG001
-        return services.replicas.partitions.get(key) or produce_appends.not_led(services, key)
+        return services.replicas.partitions.get(key) or not_led(services, key)
 
     patch.setattr(produce_appends, "_writable", writable)
 
@@ -55,17 +56,10 @@ def appends_markers_of_its_own_coordinator(patch: pytest.MonkeyPatch) -> None:
     """Writes the markers of transactions of this cluster to mirrored partitions, too."""
     real = MarkerWriter.write
 
-    def write(self: Any, topic_partition: Any, *args: Any) -> None:
-        partition = self._replicas.partitions.get(topic_partition)
-        config = None if partition is None else partition.log.config
-        mirror = "" if config is None else config.mirror_source
-        if mirror:
-            object.__setattr__(config, "mirror_source", "")
-        try:
-            real(self, topic_partition, *args)
-        finally:
-            if mirror:
-                object.__setattr__(config, "mirror_source", mirror)
+    def write(self: Any, *args: Any) -> None:
+        with patch.context() as during:
+            during.setattr(Partition, "mirror", "")
+            real(self, *args)
 
     patch.setattr(MarkerWriter, "write", write)
 

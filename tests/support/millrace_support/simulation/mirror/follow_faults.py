@@ -1,4 +1,4 @@
-"""Faults of a mirror that follows, planted for a simulation to find; each function plants the one its name tells."""
+"""Faults of a mirror that follows, planted to be found; each function plants the one that its name tells."""
 
 from __future__ import annotations
 
