@@ -99,7 +99,7 @@ def test_followers_begin_where_the_leader_begins(source, brokers):
 
 
 def test_followers_leave_out_what_the_source_leaves_out(brokers):
-    """Also one that begins anew, whose leader has to tell it of the gaps."""
+    """Also one that begins again, whose leader has to tell it of the gaps."""
     with brokers.connect() as target:
         create_mirrored(target, "gaps", replicas=3)
         brokers.all_in_sync()

@@ -18,6 +18,7 @@ import pytest
 
 from millrace.client import Admin, Cluster, Configs, Quotas, ResourceKind
 from millrace.ports import free_port
+from millrace.records.record import NewRecord, encode_batch
 from millrace.testing.broker import BrokerProcess
 from millrace.wire.api import ApiKey
 from millrace.wire.frame import framed
@@ -172,6 +173,17 @@ def test_a_quota_of_time_throttles_every_request_of_the_client(start):
     with Cluster(broker.bootstrap, client_id="another") as cluster:
         assert cluster.metadata([TOPIC]).topic(TOPIC)
     assert metric(broker, "millrace_throttled", "request") == 2
+
+
+def test_a_mirror_has_the_quota_of_a_producer(start):
+    broker = start()
+    set_quotas(broker, {"client-id": "raw"}, producer_byte_rate=1000)
+    records = encode_batch([NewRecord(b"x" * 100_000)])
+    partition = {"partition_index": 0, "log_end_offset": 0, "records": records}
+    fields = {"timeout_ms": 1000, "topics": [{"name": TOPIC, "partitions": [partition]}]}
+    with RawConnection(broker.bootstrap) as raw:
+        assert raw.request(ApiKey.APPEND_MIRRORED, 0, fields).throttle_time_ms > 1000
+    assert metric(broker, "millrace_throttled", "produce") == 1
 
 
 def test_connections_above_the_rate_wait_and_are_served(start):

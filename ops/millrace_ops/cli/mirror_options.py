@@ -57,24 +57,8 @@ MirroredTopics = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A file (TOML) that says all of it."),
+    typer.Option("--config", metavar="FILE", help="A file of TOML that says all of it."),
 ]
-
-
-def source_options(sources: Iterable[str], client_configs: Iterable[str]) -> list[dict[str, str]]:
-    """Returns the sources that options name, as the settings' file has them; raises MalformedValueError."""
-    from millrace_pipelines.mirror.settings_file import parse_source
-
-    by_name: dict[str, dict[str, str]] = {}
-    for one in sources:
-        parsed = parse_source(one)
-        by_name[parsed["name"]] = parsed
-    for one in client_configs:
-        name, equals, file = one.partition("=")
-        if not (name and equals and file):
-            raise MalformedValueError(f"--source-client-config {one!r}: expected NAME=FILE")
-        by_name.setdefault(name, {"name": name})["client_config"] = file
-    return list(by_name.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +81,8 @@ class MirrorAccess:
         return read_settings(config, self._options())
 
     def _options(self) -> dict[str, Any]:
-        sources = source_options(self.source or (), self.source_client_config or ())
         target = {"bootstrap": self.target, "client_config": self.target_client_config}
-        options: dict[str, Any] = {"sources": sources}
+        options: dict[str, Any] = {"sources": source_options(self.source or (), self.source_client_config or ())}
         if given_ones := {name: value for name, value in target.items() if value is not None}:
             options["target"] = given_ones
         if self.keep_names:
@@ -107,3 +90,19 @@ class MirrorAccess:
         if self.topics is not None or self.config is None:
             options["topics"] = [self.topics or ALL_TOPICS]
         return options
+
+
+def source_options(sources: Iterable[str], client_configs: Iterable[str]) -> list[dict[str, str]]:
+    """Returns the sources that options name, as the settings' file has them; raises MalformedValueError."""
+    from millrace_pipelines.mirror.settings_file import parse_source
+
+    by_name: dict[str, dict[str, str]] = {}
+    for one in sources:
+        parsed = parse_source(one)
+        by_name[parsed["name"]] = parsed
+    for one in client_configs:
+        name, equals, file = one.partition("=")
+        if not (name and equals and file):
+            raise MalformedValueError(f"--source-client-config {one!r}: expected NAME=FILE")
+        by_name.setdefault(name, {"name": name})["client_config"] = file
+    return list(by_name.values())

@@ -64,8 +64,8 @@ class MirroredLog(NamedTuple):
 def append_mirrored(cluster: Cluster, appends: Sequence[MirroredAppend]) -> dict[Partition, MirroredLog]:
     """Appends batches to mirrored partitions, each named once; returns for each its log, or the error. Raises none.
 
-    All leaders are asked at once, by one request each, which may have `socket.request.max.bytes` in all. An append whose
-    answer is lost may have been carried out.
+    All leaders are asked at once, by one request each, of at most `socket.request.max.bytes`. An append whose answer is
+    lost may have been carried out.
     """
     found: dict[Partition, MirroredLog] = {}
     by_leader: dict[Connection, list[MirroredAppend]] = {}
