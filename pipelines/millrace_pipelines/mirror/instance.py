@@ -5,8 +5,8 @@
     the thread "follow-NAME"   the followed partitions; beside it "fetch-follow-NAME"
     the thread "copy-NAME"     the copied partitions; beside it "fetch-copy-NAME", and those of a producer
 
-Each thread has connections of its own. What fails is tried again; a thread that ends by anything else than an error of
-Millrace's ends the instance.
+Each thread has connections of its own. What fails is tried again. A source that is the target itself ends the instance,
+as does a thread that ends by anything else than an error of Millrace's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millrace.client.fetched import IsolationLevel
 from millrace.client.group_member import GroupMember
 from millrace.client.groups import GroupMetadata
 from millrace.errors import MillraceError
-from millrace_pipelines.mirror.clusters import ClusterLooks
+from millrace_pipelines.mirror.clusters import ClusterLooks, SameClusterError, check_two_clusters
 from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
 from millrace_pipelines.mirror.doors import copying_of, following_of
@@ -122,7 +122,10 @@ class MirrorInstance:
         while not self._stopping.is_set():
             try:
                 with self._settings.target.cluster() as target, self._source.cluster() as source:
+                    check_two_clusters(self.name, source, target)
                     self._be_member(source, target)
+            except SameClusterError:
+                raise
             except MillraceError as error:
                 self._troubles.fails(f"group {group_of(self.name)}", error)
                 self._stopping.wait(LOOK_S)
