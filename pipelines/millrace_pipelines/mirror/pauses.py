@@ -1,11 +1,15 @@
-"""When something is done again: after a pause that grows with each failure, and as fast as a throttle allows."""
+"""When something is done again, and how much of it at once.
+
+A pause grows with each failure, a window shrinks with it, and a throttle says how fast all of it may be.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 10.0
+LEAST_BYTES = 16 << 10
 
 
 @dataclass(slots=True)
@@ -27,6 +31,29 @@ class Backoff:
     def succeeded(self) -> None:
         """Makes the next pause a short one again."""
         self._pause_s = FIRST_PAUSE_S
+
+
+@dataclass(slots=True)
+class Window:
+    """How many bytes are tried at once: half of what failed, twice as many after each success, up to the most.
+
+    What can't be done in time as a whole would fail again and again; its half is done some time.
+    """
+
+    most_bytes: int
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size_bytes = self.most_bytes
+
+    def failed(self, tried_bytes: int) -> None:
+        """Takes that so many bytes failed."""
+        least = min(LEAST_BYTES, self.most_bytes)
+        self.size_bytes = max(min(self.size_bytes, tried_bytes) // 2, least)
+
+    def succeeded(self) -> None:
+        """Takes a success."""
+        self.size_bytes = min(2 * self.size_bytes, self.most_bytes)
 
 
 @dataclass(slots=True)
