@@ -36,7 +36,6 @@ from millrace_pipelines.mirror.telling import Troubles
 
 logger = logging.getLogger(__name__)
 
-SESSION_TIMEOUT_MS = 10_000
 LOOK_S = 1.0  # after which states and partitions are read again
 FIRST_LOOK_S = 0.1
 LOOPS = ("follow", "copy")
@@ -145,7 +144,7 @@ class MirrorInstance:
             metadata=b"",
             assign=assign,
             on_revoked=self._let_go,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self._settings.session_timeout_ms,
         ) as member:
             while not self._stopping.is_set():
                 if self._must_rejoin.is_set():
