@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 FIRST_PAUSE_S = 0.1
-LAST_PAUSE_S = 10.0
+LAST_PAUSE_S = 3.0  # a cluster that is back has its partitions again after that at the latest
 LEAST_BYTES = 16 << 10
 
 
 @dataclass(slots=True)
 class Backoff:
-    """The pause before a next attempt: a tenth of a second, and twice as long after each further failure, up to ten."""
+    """The pause before a next attempt: a tenth of a second, and twice as long after each failure, up to three."""
 
     _until_s: float = 0.0
     _pause_s: float = FIRST_PAUSE_S
