@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
@@ -164,10 +165,12 @@ def test_nothing_is_lost_doubled_or_shown(kinds_and_way, zookeeper, tmp_path, ro
     seed = int(os.environ.get("MILLRACE_CHAOS_SEED") or random.randrange(10**6))
     faults = list(islice(drawn(seed), len(list(rounds))))
     with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(cluster_of(kind, tmp_path / party, zookeeper.address))
+        sides = [
+            cluster_of(kind, tmp_path / party, zookeeper.address)
             for party, kind in zip(("source", "target"), kinds, strict=True)
-        )
+        ]
+        with ThreadPoolExecutor(len(sides)) as starting:
+            source, target = starting.map(stack.enter_context, sides)
         run = Run(stack, source, target, folder=tmp_path, way=way, seed=seed)
         stack.enter_context(told_if_it_fails(run.mirrors, run.told))
         run.play(faults)
