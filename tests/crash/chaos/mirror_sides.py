@@ -47,6 +47,8 @@ PAUSES_S = (0.1, 0.5, 2)
 LONG_PAUSE_S = 8
 """Longer than a member of the mirror's group may be silent, and than a session of a broker."""
 LONG_ONE_IN = 10
+PARTIES = ("mirror", "mirror", "mirror", "source", "target")
+"""Most faults are the mirror's: a broker of Apache Kafka takes long to come back."""
 
 
 class Fault(NamedTuple):
@@ -67,7 +69,7 @@ class Fault(NamedTuple):
 def drawn(seed):
     """Yields faults without end; each party and kind comes before any of them comes again. One in ten is a long one."""
     chance = random.Random(seed)
-    kinds = [(party, kind) for party in ("mirror", "mirror", "source", "target") for kind in ("killed", "paused")]
+    kinds = [(party, kind) for party in PARTIES for kind in ("killed", "paused")]
     is_long = dealt(chance, [True] + [False] * (LONG_ONE_IN - 1))
     for (party, kind), long in zip(dealt(chance, kinds), is_long, strict=False):
         yield Fault(party, chance.randrange(2), kind, LONG_PAUSE_S if long else chance.choice(PAUSES_S))
