@@ -99,6 +99,18 @@ def test_a_cluster_that_is_away_is_waited_for_and_told_once(brokers, away):
     assert rest.splitlines() == ["millrace: interrupted: mirrored 0 records, 0.0 MiB"]
 
 
+@pytest.mark.parametrize("once", [(), ("--once",)])
+def test_a_cluster_is_not_mirrored_into_itself(brokers, once):
+    source, _ = brokers
+    produce(source, "orders", "a")
+    ended = run("mirror", "--source", f"self={source}", "--target", source, "--topics", "orders", *once)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("millrace: source self and the target have the same cluster id, ")
+    assert "not mirrored into itself" in ended.stderr
+    assert "given one id by hand" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
 WRONG = {
     "a source without a name": (("--source", "127.0.0.1:9", "--target", "127.0.0.1:9"), "NAME=HOST:PORT"),
     "no target": (("--source", "e=127.0.0.1:9", "--topics", "x"), "target"),

@@ -5,7 +5,7 @@
 
 One transaction is open at a time. It has the records, their runs for the offset map, and the progress, which the group
 takes from this member of this generation alone (KIP-447). It is committed after a time, or after so many bytes, or
-once the source has no more.
+once the source has no more. After one that failed there are fewer bytes, as a busy target may not take more in time.
 
     a batch that the target will never take   the transaction is aborted, and that partition left out
     an error that may pass                    aborted; all go on from their progress, with half as many bytes at a time

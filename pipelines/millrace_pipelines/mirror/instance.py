@@ -5,8 +5,8 @@
     the thread "follow-NAME"   the followed partitions; beside it "fetch-follow-NAME"
     the thread "copy-NAME"     the copied partitions; beside it "fetch-copy-NAME", and those of a producer
 
-Each thread has connections of its own. What fails is tried again; a thread that ends by anything else than an error of
-Millrace's ends the instance.
+Each thread has connections of its own. What fails is tried again. A source that is the target itself ends the instance,
+as does a thread that ends by anything else than an error of Millrace's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace.client.fetched import IsolationLevel
 from millrace.client.group_member import GroupMember
 from millrace.client.groups import GroupMetadata
 from millrace.errors import MillraceError
-from millrace_pipelines.mirror.clusters import ClusterLooks
+from millrace_pipelines.mirror.clusters import ClusterLooks, SameClusterError, check_two_clusters
 from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
 from millrace_pipelines.mirror.doors import copying_of, following_of
@@ -37,7 +37,6 @@ from millrace_pipelines.mirror.telling import Troubles
 
 logger = logging.getLogger(__name__)
 
-SESSION_TIMEOUT_MS = 10_000
 LOOK_S = 1.0  # after which states and partitions are read again
 FIRST_LOOK_S = 0.1
 LOOPS = ("follow", "copy")
@@ -129,7 +128,10 @@ class MirrorInstance:
         while not self._stopping.is_set():
             try:
                 with self._settings.target.cluster() as target, self._source.cluster() as source:
+                    check_two_clusters(self.name, source, target)
                     self._be_member(source, target)
+            except SameClusterError:
+                raise
             except MillraceError as error:
                 self._troubles.fails(f"group {group_of(self.name)}", error)
                 self._stopping.wait(LOOK_S)
@@ -149,7 +151,7 @@ class MirrorInstance:
             metadata=b"",
             assign=assign,
             on_revoked=self._let_go,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self._settings.session_timeout_ms,
         ) as member:
             while not self._stopping.is_set():
                 if self._must_rejoin.is_set():
