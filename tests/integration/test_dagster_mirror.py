@@ -160,6 +160,7 @@ def test_topics_become_assets_that_runs_mirror(mirrored):
     assert (row.data["topic"], row.data["records"], row.data["lag"]) == (mirrored.there("a"), count, 0)
     mirrored.look()
     assert mirrored.known() == ["a"]
+    assert not [topic for topic in read_state(mirrored.state).topics if topic.startswith("__")], "the mirror's own"
 
     count = mirrored.write("a", seed=2)
     second = mirrored.run("a")

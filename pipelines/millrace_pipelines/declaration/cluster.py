@@ -48,7 +48,11 @@ from millrace_pipelines.declaration.attributes import (
     TableDeclaration,
     Undeclared,
 )
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC
+from millrace_pipelines.mirror.states import STATES_TOPIC
 
+NOT_SHOWN = INTERNAL_TOPICS | {STATES_TOPIC, OFFSET_MAP_TOPIC}
+"""Topics in which brokers, or a mirror, keep their own state."""
 VERSION = 1
 EPOCH = date(1970, 1, 1)
 END_OF_TIME_MS = (date.max - EPOCH) // timedelta(milliseconds=1)
@@ -98,7 +102,7 @@ def environment_of(variables: Mapping[str, str]) -> Environment:
 
 def topics_there(cluster: Cluster) -> frozenset[str]:
     """Returns the names of a cluster's topics without internal ones; raises ClientError."""
-    return frozenset(cluster.metadata(None).topics.keys() - INTERNAL_TOPICS)
+    return frozenset(cluster.metadata(None).topics.keys() - NOT_SHOWN)
 
 
 def first_days(cluster: Cluster, topics: Iterable[str]) -> dict[str, date]:

@@ -29,10 +29,10 @@ from millrace.client import Cluster, LogOffsets, TopicMetadata, read_log_offsets
 from millrace.client.answers import check
 from millrace.client.fetched import IsolationLevel
 from millrace.errors import MillraceError, PlatformError
-from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_pipelines.declaration.cluster import (
     NO_DAYS,
     NONE_MIRRORED,
+    NOT_SHOWN,
     DeclaredCluster,
     Environment,
     State,
@@ -124,7 +124,7 @@ def read_topic_offsets(cluster: Cluster, isolation: IsolationLevel = IsolationLe
     An open transaction's records are left out where `isolation` is READ_COMMITTED.
     """
     metadata = cluster.metadata(None)
-    topics = {name: topic for name, topic in sorted(metadata.topics.items()) if name not in INTERNAL_TOPICS}
+    topics = {name: topic for name, topic in sorted(metadata.topics.items()) if name not in NOT_SHOWN}
     partitions = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
     logs = read_log_offsets(cluster, partitions, isolation, metadata=metadata)
     found: dict[str, TopicOffsets] = {}
@@ -168,7 +168,7 @@ class TopicChanges(NamedTuple):
 def topic_changes(seen: Seen, look: Look, known: Iterable[str]) -> TopicChanges:
     """Compares the topics as read now with the cursor's; returns the changes. `known` are those in the state file."""
     known = set(known)
-    missing = known - (look.topics.keys() | look.failed.keys()) | known & INTERNAL_TOPICS
+    missing = known - (look.topics.keys() | look.failed.keys()) | known & NOT_SHOWN
     gone = missing & seen.missing
     digests = {name: digest(topic) for name, topic in look.topics.items()}
     unseen = (missing - gone) | look.failed.keys()
