@@ -1,6 +1,6 @@
 """When something is done again, and how much of it at once.
 
-A pause grows with each failure, a window shrinks with it, and a throttle says how fast all of it may be.
+A pause grows with each failure, a size shrinks with it, and a throttle says how fast all of it may be.
 """
 
 from __future__ import annotations
