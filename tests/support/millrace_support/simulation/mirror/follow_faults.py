@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millrace.errors import MillraceError, OffsetOutOfRangeError
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.mirror.follow import Follow, Look, Phase
 from millrace_support.simulation.planting import Plants
 
@@ -12,6 +13,22 @@ if TYPE_CHECKING:
     import pytest
 
 FAULTS = Plants()
+
+
+@FAULTS.add
+def compares_when_it_begins(patch: pytest.MonkeyPatch) -> None:
+    """Compares no more with the source once it has begun, whatever leader the source has."""
+    real_take, real_judged = Follow._take, Follow._judged  # noqa: SLF001
+
+    def take(self: Any, fetched: Any) -> None:
+        self._leader_epoch = NO_LEADER_EPOCH
+        real_take(self, fetched)
+
+    def judged(self: Any, look: Look) -> Any:
+        return look.target_end if self.next_offset else real_judged(self, look)
+
+    patch.setattr(Follow, "_take", take)
+    patch.setattr(Follow, "_judged", judged)
 
 
 @FAULTS.add
