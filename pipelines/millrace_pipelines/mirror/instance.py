@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 10_000
 LOOK_S = 1.0  # after which states and partitions are read again
-FIRST_LOOK_S = 0.1
+FIRST_LOOK_S = 0.1  # also after which an instance sees that it is to end
 LOOPS = ("follow", "copy")
 ISOLATIONS = {Way.FOLLOW: IsolationLevel.READ_UNCOMMITTED, Way.COPY: IsolationLevel.READ_COMMITTED}
 
@@ -134,6 +134,7 @@ class MirrorInstance:
         """Stays a member of the source's group until the instance stops; raises what makes that impossible."""
         states = States(target)
         members: Sequence[str] = ()
+        due_s = 0.0
         with GroupMember(
             target,
             group_of(self.name),
@@ -148,15 +149,17 @@ class MirrorInstance:
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
                     member.rejoin()
-                assignment = member.poll(FIRST_LOOK_S if self._ends is None else LOOK_S)
+                assignment = member.poll(FIRST_LOOK_S)
                 if assignment is not None:
-                    members = decode_members(assignment)
+                    members, due_s = decode_members(assignment), 0.0
                     self._troubles.works(f"group {group_of(self.name)}")
                 if not members or not member.is_current:
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
-                if self._has_kept.is_set() or not member.is_leader:
+                now_s = self._around.clock.monotonic_s()
+                if now_s >= due_s and (self._has_kept.is_set() or not member.is_leader):
                     self._try_look(states, source, target, members, member.group_metadata)
+                    due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
 
     def _try_look(
         self, states: States, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata
