@@ -38,7 +38,7 @@ from millrace_pipelines.mirror.telling import Troubles
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # after which states and partitions are read again
-FIRST_LOOK_S = 0.1
+FIRST_LOOK_S = 0.1  # also after which an instance sees that it is to end
 LOOPS = ("follow", "copy")
 ISOLATIONS = {Way.FOLLOW: IsolationLevel.READ_UNCOMMITTED, Way.COPY: IsolationLevel.READ_COMMITTED}
 
@@ -143,6 +143,7 @@ class MirrorInstance:
         """Stays a member of the source's group until the instance stops; raises what makes that impossible."""
         states = States(target)
         members: Sequence[str] = ()
+        due_s = 0.0
         with GroupMember(
             target,
             group_of(self.name),
@@ -157,16 +158,20 @@ class MirrorInstance:
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
                     member.rejoin(uuid.uuid4().bytes)  # other metadata, so that there is another generation
-                assignment = member.poll(FIRST_LOOK_S if self._ends is None else LOOK_S)
+                assignment = member.poll(FIRST_LOOK_S)
                 if assignment is not None:
-                    members = decode_members(assignment)
+                    members, due_s = decode_members(assignment), 0.0
                     self._troubles.works(f"group {group_of(self.name)}")
+                now_s = self._around.clock.monotonic_s()
                 if not members or not member.is_current:
-                    self._try_target(target)
+                    if now_s >= due_s:
+                        self._try_target(target)
+                        due_s = now_s + LOOK_S
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
-                if self._has_kept.is_set() or not member.is_leader:
+                if now_s >= due_s and (self._has_kept.is_set() or not member.is_leader):
                     self._try_look(states, source, target, members, member.group_metadata)
+                    due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
 
     def _try_target(self, target: Cluster) -> None:
         """Tells, where the target can't be asked, why there is no assignment."""
