@@ -18,12 +18,14 @@ import os
 import signal
 import subprocess
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from uuid import uuid4
 
 from millrace.addresses import LOOPBACK
 from millrace.client.cluster import Cluster
@@ -37,7 +39,6 @@ from millrace.security.client_security import ClientSecurity
 
 PEERS = ".peers"
 STARTED = ("[KafkaServer id={}] started", "[KafkaRaftServer nodeId={}] Kafka Server started")
-CLUSTER_ID = "MillracePeerCluster0wA"  # 16 bytes in URL-safe base64, as every cluster id
 JAVA_FLAGS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 TOOL_TIMEOUT_S = 180.0
@@ -150,6 +151,7 @@ class KafkaBroker:
     Attributes:
         bootstrap: `HOST:PORT` of the first listener, which is in plain text unless `properties` say otherwise.
         addresses: `HOST:PORT` of the further listeners, by name.
+        cluster_id: The id with which its folder is formatted (KRaft).
         start_process: Starts a broker of a version by its file of properties, with its log; by default
             `start_broker`.
 
@@ -186,6 +188,7 @@ class KafkaBroker:
         else:
             coordinated = _with_kraft(*place, _free_address())
         self._needs_format = zookeeper is None
+        self.cluster_id = _new_cluster_id() if beside is None else beside.cluster_id
         self.addresses = dict(zip(listeners or {}, _other_addresses(coordinated["listeners"]), strict=False))
         self._properties = with_listeners(coordinated, listeners or {}, self.addresses) | dict(properties or {})
         self._users = dict(users or {})
@@ -220,7 +223,7 @@ class KafkaBroker:
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()), encoding="utf-8")
         if self._needs_format and not (self.data_dir / "meta.properties").exists():
             users = [part for user in self._users.items() for part in ("--add-scram", _scram(*user))]
-            self._kafka.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings), *users)
+            self._kafka.run("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings), *users)
         self._process = self.start_process(self._kafka, str(settings), self._log_file)
         try:
             self._await_started()
@@ -284,6 +287,14 @@ def await_markers(
                 if time.monotonic() > deadline:
                     raise SetupError(f"{topic}-{partition}: no marker within {MARKERS_TIMEOUT_S:.0f} s")
                 time.sleep(POLL_INTERVAL_S)
+
+
+def _new_cluster_id() -> str:
+    """Returns 16 bytes in URL-safe base64, which Kafka's tool would take for an option if they began with a hyphen.
+
+    A mirror takes two clusters of one id for the same.
+    """
+    return urlsafe_b64encode(b"M" + uuid4().bytes[1:]).rstrip(b"=").decode()
 
 
 def _scram(name: str, password: str) -> str:

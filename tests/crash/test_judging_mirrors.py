@@ -55,7 +55,7 @@ DIFFERENT = {
     "events, another header": (SIDE, replaced(4, SIDE[4]._replace(headers=(("n", b"5"), ("more", b""))))),
     "events, another offset": (SIDE, replaced(8, SIDE[8]._replace(offset=FAR))),
     "events, one that was never committed": ([*SIDE, record(11, text=b"doomed")], [*SIDE, record(11, text=b"doomed")]),
-    "brief, one lost amid": (SIDE, SIDE[:4] + SIDE[5:]),
+    "brief, one lost in the middle": (SIDE, SIDE[:4] + SIDE[5:]),
     "brief, the last lost": (SIDE, SIDE[:-1]),
     "table, an older value is newest": (SIDE, SIDE[:-1]),
     "table, a tombstone lost": (NEWEST_IS_GONE, SIDE),

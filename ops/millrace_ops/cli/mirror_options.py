@@ -51,9 +51,13 @@ Topics = Annotated[
 KeepNames = Annotated[
     bool, typer.Option("--keep-names", help="Topics keep their names at the target, else they are NAME.topic.")
 ]
+MirroredTopics = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]...", help="As at the source, at the target, or NAME/TOPIC; all by default."),
+]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A file (TOML) that says all of it."),
+    typer.Option("--config", metavar="FILE", help="A file of TOML that says all of it."),
 ]
 
 

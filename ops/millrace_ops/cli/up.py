@@ -32,11 +32,22 @@ ZooKeeperPort = Annotated[
         help="Port of the ZooKeeper that is started; 0 takes a free one. By default a folder keeps its port.",
     ),
 ]
+HasConsole = Annotated[
+    bool, typer.Option("--console", help="Serve the console in the browser at the admin endpoint, read-only.")
+]
 Config = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The broker's properties, by Kafka's names.", dir_okay=False)
 ]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One property of the broker.")
+]
+Mirror = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Settings of a mirror (TOML), which runs too; its target is this platform, unless the file names another.",
+        dir_okay=False,
+    ),
 ]
 
 
@@ -74,17 +85,16 @@ def up(
     warm: Annotated[
         bool, typer.Option(help="Keep a Spark running, so that loads don't wait for one; it takes a gigabyte.")
     ] = False,
-    console: Annotated[
-        bool, typer.Option("--console", help="Serve the console in the browser at the admin endpoint, read-only.")
-    ] = False,
+    console: HasConsole = False,
     secure: Secure = False,
+    mirror: Mirror = None,
     config: Config = None,
     assignments: Assignments = None,
 ) -> None:
     """Run ZooKeeper, a broker or several, and Dagster, until Ctrl-C.
 
-    With several, a broker that ends is started again. With --secure the administrator's client properties are in
-    DIR/secrets/admin.properties, for --client-config.
+    With several, a broker that ends is started again, as a mirror is. With --secure the administrator's client
+    properties are in DIR/secrets/admin.properties, for --client-config.
 
     The environment variable MILLRACE_ADMIN_TOKEN gives the admin endpoint a token, and MILLRACE_DAGSTER_POSTGRES is the
     URL of a Postgres database for Dagster: postgresql://USER:PASSWORD@HOST/DATABASE.
@@ -108,6 +118,7 @@ def up(
         postgres_url=_postgres_url() if dagster else "",
         console=console,
         secure=secure,
+        mirror=None if mirror is None else str(mirror),
     )
     _run(options)
 

@@ -1,4 +1,4 @@
-"""The whole platform on one machine: ZooKeeper, brokers and Dagster, with all state under one folder.
+"""The whole platform on one machine: ZooKeeper, brokers, a mirror and Dagster, with all state under one folder.
 
     DIR/zookeeper/   ZooKeeper's snapshots and log       DIR/dagster/   Dagster's instance (SQLite, run logs)
     DIR/broker/      the broker's segments (`brokers`)   DIR/schemas/   declared schemas, TOPIC.json
@@ -40,6 +40,8 @@ from millrace_ops.supervisor.dagster_api import DagsterApi
 from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE, dagster_url, write_instance
 from millrace_ops.supervisor.hardening import ADMIN, PROTOCOL, FirstUser, Hardening, SecretsFolder, is_hardened
 from millrace_ops.supervisor.health import broker_problem, dagster_problems, zookeeper_problem
+from millrace_ops.supervisor.mirror import PART as MIRROR
+from millrace_ops.supervisor.mirror import PlatformMirror, mirror_problem
 from millrace_ops.supervisor.services import (
     broker_addresses,
     broker_service,
@@ -85,6 +87,7 @@ class PlatformOptions:
         console: Whether brokers serve the console in the browser; it is read-only unless the properties say otherwise.
         secure: Whether the platform is hardened (`hardening`); once it was, it must be at every further start.
         users: Users of a hardened platform beside those that every such platform has.
+        mirror: The settings' file of a mirror that runs with the platform; None for none.
     """
 
     directory: str
@@ -104,14 +107,15 @@ class PlatformOptions:
     console: bool = False
     secure: bool = False
     users: tuple[FirstUser, ...] = ()
+    mirror: str | None = None
 
 
 class Platform:
     """A running platform; as a context manager, it stops all processes at its end.
 
-    `start` brings up everything; `start_broker` and `start_dagster` do so in two steps, for a caller that has
-    something to do between them. All may raise SetupError (a port in use, Java missing), PlatformError (a process ended
-    or did not become ready), and KeyboardInterrupt after a stop signal.
+    `start` brings up everything; `start_broker`, `start_mirror` and `start_dagster` do so in steps, for a caller that
+    has something to do between them. All may raise SetupError (a port in use, Java missing), PlatformError (a process
+    ended or did not become ready), and KeyboardInterrupt after a stop signal.
     """
 
     addresses: Addresses
@@ -129,6 +133,7 @@ class Platform:
         self._fs = fs
         self._clock = clock
         self.directory = os.path.abspath(options.directory)
+        self._mirror = None if options.mirror is None else PlatformMirror(os.path.abspath(options.mirror))
         self.supervisor = Supervisor(self.path("logs"), clock, on_ready)
 
     def __enter__(self) -> Self:
@@ -151,8 +156,9 @@ class Platform:
         return os.path.join(self.directory, name)
 
     def start(self) -> None:
-        """Starts ZooKeeper, the brokers and Dagster, and returns when all are ready."""
+        """Starts ZooKeeper, the brokers, the mirror and Dagster, and returns when all are ready."""
         self.start_broker()
+        self.start_mirror()
         self.start_dagster()
 
     def stop(self) -> None:
@@ -165,6 +171,7 @@ class Platform:
         return {
             "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
             **{one.place.part: self._broker_problem(one) for one in self.addresses.brokers},
+            **({} if self._mirror is None else {MIRROR: self._mirror_problem(self._mirror)}),
             **({} if self._warm_spark_port is None else {"Spark": warm_spark_problem(self._warm_spark_port)}),
             **({} if dagster is None else dagster_problems(dagster, noted_fault(Path(self.directory)))),
         }
@@ -189,6 +196,11 @@ class Platform:
         self._announce(
             Addresses(zookeeper=zookeeper, brokers=brokers, has_console=self.has_console, client_config=client_config)
         )
+
+    def start_mirror(self) -> None:
+        """Starts the mirror, if the options name one."""
+        if self._mirror is not None:
+            self.supervisor.start(self._mirror.service(self.addresses.broker, self.addresses.client_config))
 
     @property
     def has_console(self) -> bool:
@@ -312,6 +324,10 @@ class Platform:
         service = broker.place.service
         problem = self.supervisor.problem(service)
         return problem or broker_problem(broker.admin, self._admin_token, context, service=service)
+
+    def _mirror_problem(self, mirror: PlatformMirror) -> str:
+        settings = mirror.settings(self.addresses.broker, self.addresses.client_config)
+        return self.supervisor.problem(MIRROR) or mirror_problem(settings)
 
     @property
     def _protocol(self) -> str:

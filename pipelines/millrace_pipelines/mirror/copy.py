@@ -144,10 +144,11 @@ class Copy:
         return self.phase is Phase.RUN and not self._checks_again
 
     def looked(self, look: CopyLook) -> None:
-        """Takes a look: goes on, or stops."""
+        """Takes a look: goes on, looks again later, or stops."""
         found = self._judged(look)
         if isinstance(found, Stop):
             self._stop(found)
+        if not isinstance(found, int):
             return
         self.committed, self.next_offset = look.progress, found
         self._leader_epoch, self._joins, self._checks_again = NO_LEADER_EPOCH, True, False
@@ -200,11 +201,11 @@ class Copy:
         if self._checks_again and is_clean and self.phase is not Phase.STOPPED:
             self._checks_again, self.phase = False, Phase.CHECK
 
-    def _judged(self, look: CopyLook) -> int | Stop:
-        """Returns the offset to go on from, or why to stop."""
+    def _judged(self, look: CopyLook) -> int | Stop | None:
+        """Returns the offset to go on from, why to stop, or None where the keeper of topics has to decide first."""
         progress = look.progress
         if _differ(self.ids.source, look.source_topic_id):
-            return recreated(self.what, is_copied=True)
+            return None if Accept.RECREATED_TOPIC in self.accepted else recreated(self.what)
         if progress is None or _differ(self.ids.target, progress.ids.target):
             return foreign(self.what) if look.target_end else max(look.source_start, self.start_offset)
         if _differ(self.ids.source, progress.ids.source):  # the topic is another one now, which was accepted

@@ -244,6 +244,8 @@ class Copying:
                 return
         one.copy.looked(CopyLook(progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end))
         one.counters.source_end = at_source.end_offset
+        if one.copy.wants_look:
+            one.backoff.failed(self._now_s())
         self._settle(one)
 
     def _begin_lines(self) -> None:

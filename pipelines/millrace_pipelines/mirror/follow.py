@@ -175,8 +175,8 @@ class Follow:
 
     def _judged(self, look: Look) -> int | Stop | None:
         """Returns the offset to go on from, why to stop, or None where the logs don't tell yet."""
-        if look.is_recreated:
-            return recreated(self.what, is_copied=False)
+        if look.is_recreated:  # the keeper of topics begins it again, where that is accepted
+            return None if Accept.RECREATED_TOPIC in self.accepted else recreated(self.what)
         if look.target_end == 0:
             return max(look.source_start, self.start_offset)
         if look.source_start > look.target_end:

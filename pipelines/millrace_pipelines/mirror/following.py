@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from millrace.client.fetched import FetchedData
 from millrace.client.metadata import Partition
 from millrace.client.mirrored_appends import MirroredAppend, MirroredLog
 from millrace.errors import BrokerUnreachableError, MillraceError, OffsetOutOfRangeError
@@ -165,14 +166,36 @@ class Following:
         ours = self._doors.target_records.fetch({what.at_target: look.at}, ONE_BATCH)[what.at_target]
         if isinstance(ours, MillraceError):
             raise ours
-        theirs = self._doors.source_records.fetch({what.at_source: look.at}, ONE_BATCH)[what.at_source]
+        theirs = self._source_batch(what, look)
         if isinstance(theirs, MillraceError) and not isinstance(theirs, OffsetOutOfRangeError):
             raise theirs
+        if isinstance(theirs, MillraceError) and self._source_start(what) > look.at:
+            return look  # without records, so that all is looked at again: the source has deleted that offset meanwhile
         return look._replace(
             ours=ours,
             theirs=None if isinstance(theirs, MillraceError) else theirs,
             is_compacted=self._doors.source.is_compacted(what.topic),
         )
+
+    def _source_batch(self, what: Mirrored, look: Look) -> FetchedData | MillraceError:
+        """Returns the source's batch at the last mirrored offset, or its error.
+
+        Where the source shows none, its high watermark may lag behind. If its log ends below the target's it has lost
+        that offset, and the error is that of the target's end.
+        """
+        place = what.at_source
+        found = self._doors.source_records.fetch({place: look.at}, ONE_BATCH)[place]
+        if isinstance(found, MillraceError) or found.records:
+            return found
+        beyond = self._doors.source_records.fetch({place: look.target_end}, ONE_BATCH)[place]
+        return beyond if isinstance(beyond, OffsetOutOfRangeError) else found
+
+    def _source_start(self, what: Mirrored) -> int:
+        """Returns where the source's log starts now; raises MillraceError."""
+        ends = self._doors.source.ends([what.at_source])[what.at_source]
+        if isinstance(ends, MillraceError):
+            raise ends
+        return ends.start_offset
 
     def _fetch(self) -> Future[Answers] | None:
         """Begins to fetch what is wanted; returns None where nothing is, or the throttle says to wait."""

@@ -3,6 +3,7 @@
     topics    created, grown, changed, deleted as at the source (`topic_keeper`)
     access    ACLs, quotas and users, where asked for (`access`)
     groups    their offsets, translated (`group_keeper`)
+    ends      where the source ends is written down, for when it is gone (`known_ends`)
     maps      offset maps lose what the target has deleted (`offset_map_keeper`)
 
 A chore that fails stops no other, and is done again after its interval.
@@ -20,6 +21,7 @@ from millrace.errors import MillraceError
 from millrace_pipelines.mirror.access import AccessKeeper
 from millrace_pipelines.mirror.group_keeper import GroupKeeper
 from millrace_pipelines.mirror.groups import GroupResult
+from millrace_pipelines.mirror.known_ends import KnownEndsKeeper
 from millrace_pipelines.mirror.offset_map_keeper import remove_deleted_runs
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
 from millrace_pipelines.mirror.states import States
@@ -27,6 +29,7 @@ from millrace_pipelines.mirror.topic_keeper import TopicKeeper
 from millrace_pipelines.mirror.translation import mirrored_topics
 
 TOPICS = "topics"
+ENDS_INTERVAL_MS = 5_000
 MAPS_INTERVAL_MS = 600_000
 
 
@@ -60,10 +63,12 @@ class Keeper:
         both = settings, source, self._at_source, self._at_target, self._states
         self._topics, access = TopicKeeper(*both), AccessKeeper(*both)
         self._groups = enter(GroupKeeper(*both, note=self._note))
+        ends = KnownEndsKeeper(source.name, self._at_source, self._states)
         self._chores = {
             TOPICS: _Chore(settings.topics_interval_ms / 1000, self._keep_topics),
             "access": _Chore(settings.access_interval_ms / 1000, access.keep),
             "groups": _Chore(settings.groups_interval_ms / 1000, self._groups.keep),
+            "source ends": _Chore(ENDS_INTERVAL_MS / 1000, ends.keep),
             "offset maps": _Chore(MAPS_INTERVAL_MS / 1000, self._keep_maps),
         }
         return self

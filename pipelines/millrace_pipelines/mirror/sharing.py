@@ -2,6 +2,8 @@
 
 The group's leader tells all members who they are (`encode_members`), and each works out what is its own. So a topic
 that is new, grows or pauses needs no rebalance, and a member that comes or goes takes or leaves its own share alone.
+
+A command that has changed states joins as an observer, which gets no partitions (`barrier`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from hashlib import blake2b
 PROTOCOL_TYPE = "mirror"
 PROTOCOL = "rendezvous"
 SCORE_BYTES = 8
+OBSERVER = b"observer"
+"""What a member tells of itself that mirrors nothing."""
 
 
 def group_of(source: str) -> str:
@@ -37,7 +41,8 @@ def decode_members(assignment: bytes) -> Sequence[str]:
 
 def assign(metadata: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Returns the assignments of a group, for its leader."""
-    return dict.fromkeys(metadata, encode_members(metadata))
+    mirroring = [member for member, told in metadata.items() if told != OBSERVER]
+    return dict.fromkeys(metadata, encode_members(mirroring))
 
 
 def _score(member: str, topic: str, partition: int) -> bytes:

@@ -3,6 +3,9 @@
     key     NAME/TOPIC, TOPIC as it is called at the source; a tombstone where the topic is mirrored no more
     value   JSON, the fields of `TopicState`; fields that are unknown here are ignored
 
+    key     NAME/TOPIC#ends
+    value   JSON, where the source's partitions ended, and when that was known (`KnownEnds`): for when it is gone
+
 All instances of a mirror read it to its end, and from there on what is new. Whoever changes a state, an instance or a
 command, writes it whole; the last one counts. A record that is none of ours is told, and the other topics go on.
 """
@@ -14,7 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.producer import Producer, ProducerRecord
@@ -27,6 +30,7 @@ logger = logging.getLogger(__name__)
 STATES_TOPIC = "__mirror_states"
 COMPACTED = {"cleanup.policy": "compact"}
 MAX_REPLICAS = 3
+OF_ENDS = "#ends"  # no topic's name has this sign
 
 
 class State(StrEnum):
@@ -61,6 +65,8 @@ class TopicState:
         origins: The clusters through which its records come, nearest first.
         starts: The first offset to mirror of each partition; of one that is not named, its beginning.
         accepted: What the topic may go on in spite of, beside what the settings accept.
+        source_ends: By partition, up to which offset of the source the topic was mirrored when it was switched over.
+        target_ends: By partition, where the target's log ended when the mirroring into it had ended.
         changed_ms: When it was written.
     """
 
@@ -77,6 +83,8 @@ class TopicState:
     origins: tuple[str, ...] = ()
     starts: Mapping[int, int] = field(default_factory=dict)
     accepted: frozenset[Accept] = frozenset()
+    source_ends: Mapping[int, int] = field(default_factory=dict)
+    target_ends: Mapping[int, int] = field(default_factory=dict)
     changed_ms: int = 0
 
     @property
@@ -93,6 +101,13 @@ class TopicState:
         return replace(
             self, state=State.MIRRORING, reason="", may_pass=False, accepted=self.accepted | frozenset(accepted)
         )
+
+
+class KnownEnds(NamedTuple):
+    """Where the partitions of a topic ended at the source, and when that was known."""
+
+    ends: Mapping[int, int]
+    known_ms: int
 
 
 def encode_state(state: TopicState) -> bytes:
@@ -112,7 +127,7 @@ def decode_state(key: str, value: bytes) -> TopicState:
                 "way": Way(told["way"]),
                 "state": State(told["state"]),
                 "origins": tuple(told.get("origins", ())),
-                "starts": {int(one): int(offset) for one, offset in told.get("starts", {}).items()},
+                **{name: _offsets(told.get(name, {})) for name in ("starts", "source_ends", "target_ends")},
                 "accepted": frozenset(Accept(one) for one in told.get("accepted", ())),
             }
         )
@@ -124,6 +139,24 @@ def decode_state(key: str, value: bytes) -> TopicState:
     if state.key != key:
         raise StateError(f"{STATES_TOPIC}: the record of {key!r} is the state of {state.key}; a tombstone removes it")
     return state
+
+
+def _encode_ends(ends: Mapping[int, int], known_ms: int) -> bytes:
+    return json.dumps({"ends": ends, "known_ms": known_ms}, separators=(",", ":")).encode()
+
+
+def _decode_ends(key: str, value: bytes) -> KnownEnds:
+    try:
+        told = json.loads(value)
+        return KnownEnds(_offsets(told["ends"]), int(told["known_ms"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{STATES_TOPIC}: the record of {key!r} has no ends ({error!r}); a tombstone removes it"
+        ) from error
+
+
+def _offsets(told: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in told.items()}
 
 
 class States:
@@ -142,6 +175,7 @@ class States:
         self._consumer = SimpleConsumer(cluster)
         self._producer = producer
         self._states: dict[str, TopicState] = {}
+        self._ends: dict[str, KnownEnds] = {}
         self._next_offset = 0
         self._topic_id: object = None
         self.faults: dict[str, str] = {}
@@ -179,9 +213,18 @@ class States:
         now_ms = self._cluster.clock.now_ms()
         self._send((one.key, encode_state(replace(one, changed_ms=now_ms))) for one in states)
 
+    def known_ends(self) -> Mapping[str, KnownEnds]:
+        """Returns where topics ended at their sources, by the keys of their states, as of the last `read`."""
+        return dict(self._ends)
+
+    def write_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Writes where topics end at their sources now, by the keys of their states."""
+        now_ms = self._cluster.clock.now_ms()
+        self._send((key + OF_ENDS, _encode_ends(one, now_ms)) for key, one in ends.items())
+
     def remove(self, *keys: str) -> None:
         """Writes tombstones: these topics are mirrored no more, or their records were no states."""
-        self._send((key, None) for key in keys)
+        self._send((one, None) for key in keys for one in (key, *((key + OF_ENDS,) if key in self._ends else ())))
 
     def _send(self, records: Iterable[tuple[str, bytes | None]]) -> None:
         if self._producer is None:
@@ -192,7 +235,7 @@ class States:
 
     def _forget(self, topic_id: object) -> None:
         self._states, self._next_offset, self._topic_id = {}, 0, topic_id
-        self.faults = {}
+        self._ends, self.faults = {}, {}
 
     def _read_on(self) -> None:
         first = self._consumer.earliest(STATES_TOPIC, 0)
@@ -203,12 +246,16 @@ class States:
 
     def _take(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")
-        self._states.pop(key, None)
+        of = key.removesuffix(OF_ENDS)
+        (self._states if of == key else self._ends).pop(of, None)
         self.faults.pop(key, None)
         if record.value is None:
             return
         try:
-            self._states[key] = decode_state(key, record.value)
+            if of == key:
+                self._states[key] = decode_state(key, record.value)
+            else:
+                self._ends[of] = _decode_ends(key, record.value)
         except StateError as error:
             self.faults[key] = str(error)
             logger.warning("%s", error)

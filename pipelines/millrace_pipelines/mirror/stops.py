@@ -68,11 +68,11 @@ class Mirrored(NamedTuple):
         return self.target, self.partition
 
 
-def recreated(one: Mirrored, *, is_copied: bool) -> Stop:
+def recreated(one: Mirrored) -> Stop:
     """Returns the stop of a topic that was deleted and created again at the source."""
     what = f"topic {one.topic} was deleted and created again at the source"
     way_on = "goes on with the new topic", Accept.RECREATED_TOPIC
-    return _stop(one, StopKind.RECREATED, what, way_on, is_copied)
+    return _stop(one, StopKind.RECREATED, what, way_on, has_option=True)
 
 
 def purged(one: Mirrored, progress: int, log_start: int) -> Stop:
@@ -89,13 +89,13 @@ def truncated(one: Mirrored, progress: int, *, is_copied: bool) -> Stop:
     """Returns the stop of a partition whose source has lost, or replaced, records that were mirrored."""
     what = f"{one}: the source's log was cut below offset {progress}, or has other records there than were mirrored"
     way_on = "goes on at the end that it has now", Accept.TRUNCATED_LOG
-    return _stop(one, StopKind.TRUNCATED, what, way_on, is_copied)
+    return _stop(one, StopKind.TRUNCATED, what, way_on, has_option=is_copied)
 
 
-def _stop(one: Mirrored, kind: StopKind, what: str, way_on: tuple[str, Accept], is_copied: bool) -> Stop:
+def _stop(one: Mirrored, kind: StopKind, what: str, way_on: tuple[str, Accept], *, has_option: bool) -> Stop:
     """Returns a stop with its ways on; a log that is followed has the source's offsets, so that it begins again."""
     begin_again = f"delete topic {one.target} on the target to mirror it from the beginning"
-    if is_copied:
+    if has_option:
         goes_on, option = way_on
         return Stop(kind, f"{what}; {option.flag} {goes_on}; or {begin_again}", option)
     return Stop(kind, f"{what}; {begin_again}")

@@ -35,6 +35,7 @@ from millrace_broker.handlers import (
     k10_find_coordinator,
     k18_api_versions,
     log_offsets,
+    mirrored_appends,
     offset_commits,
     transaction_partitions,
     transactions,
@@ -474,6 +475,7 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.END_TXN: transactions.end,
     ApiKey.WRITE_TXN_MARKERS: transaction_partitions.write_markers,
     ApiKey.TXN_OFFSET_COMMIT: offset_commits.commit_in_transaction,
+    ApiKey.APPEND_MIRRORED: mirrored_appends.append_mirrored,
 }
 
 ASKED_FOR_VERSIONS = (*controller_requests.APIS, *transaction_partitions.APIS)  # by brokers, of each other

@@ -128,7 +128,7 @@ class Simulation:
         try:
             self.loop.run_until_complete(self._play())
         finally:
-            self.loop.run_until_complete(_end_tasks())
+            self.loop.run_until_complete(end_tasks())
             self.loop.close()
 
     async def _play(self) -> None:
@@ -321,7 +321,8 @@ class Simulation:
         return ends == {leader.high_watermark} == {stable}
 
 
-async def _end_tasks() -> None:
+async def end_tasks() -> None:
+    """Ends all tasks of the loop but this one."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -331,12 +332,12 @@ async def _end_tasks() -> None:
 class _Trace(logging.Handler):
     """Adds what brokers and controllers log to the history of a simulation."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__()
-        self._simulation = simulation
+        self._note = note
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._simulation.note(f"    {record.module}: {record.getMessage()}")
+        self._note(f"    {record.module}: {record.getMessage()}")
 
 
 class _Unexpected(logging.Handler):
@@ -353,15 +354,15 @@ class _Unexpected(logging.Handler):
 
 
 @contextmanager
-def _logging(simulation: Simulation, level: int | None) -> Iterator[None]:
+def logged(anomaly: Callable[[str], None], note: Callable[[str], None], level: int | None) -> Iterator[None]:
     """Lets unexpected errors be anomalies, and with a level notes what is logged from that level on."""
     root, level_before = logging.getLogger(), logging.getLogger().level
-    handlers: list[logging.Handler] = [_Unexpected(simulation.judge.anomaly)]
+    handlers: list[logging.Handler] = [_Unexpected(anomaly)]
     if level is None:
         logging.disable(logging.WARNING)
     else:
         root.setLevel(level)
-        handlers.append(_Trace(simulation))
+        handlers.append(_Trace(note))
     for handler in handlers:
         root.addHandler(handler)
     try:
@@ -377,7 +378,7 @@ def play(seed: int, level: int | None = None) -> Outcome:
     """Plays the history of a seed; with a level of `logging`, what is logged from that level on is in the history."""
     simulation = Simulation(seed)
     with ExitStack() as around:
-        around.enter_context(_logging(simulation, level))
+        around.enter_context(logged(simulation.judge.anomaly, simulation.note, level))
         around.enter_context(light_processes())
         if seed % COMPARED == 0:
             around.enter_context(checked_bytes(simulation.judge.anomaly))
