@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -82,6 +83,7 @@ class MirrorInstance:
         self._following: Following | None = None
         self._copying: Copying | None = None
         self._ends: dict[Counted, int] | None = None
+        self._mine: frozenset[Mirrored] = frozenset()
         self.states: dict[str, TopicState] = {}
 
     @property
@@ -118,12 +120,17 @@ class MirrorInstance:
         self._loops.close()
 
     def is_done(self) -> bool:
-        """Returns whether all that the source had at the first look is mirrored, but for what has stopped."""
+        """Returns whether all that the source had at the first look is mirrored.
+
+        What has stopped since does not count, nor what another instance has now.
+        """
         if self._ends is None:
             return False
         lines = self._around.counters.read()
         for one, end in self._ends.items():
             line = lines.get(one)
+            if one.what not in self._mine:
+                continue
             if line is None or (line.stop is None and (line.next_offset is None or line.next_offset < end)):
                 return False
         return True
@@ -170,16 +177,26 @@ class MirrorInstance:
             while not self._stopping.is_set():
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
-                    member.rejoin()
+                    member.rejoin(uuid.uuid4().bytes)  # other metadata, so that there is another generation
                 assignment = member.poll(FIRST_LOOK_S if self._ends is None else LOOK_S)
                 if assignment is not None:
                     members = decode_members(assignment)
                     self._troubles.works(f"group {group_of(self.name)}")
                 if not members or not member.is_current:
+                    self._try_target(target)
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
                 if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
+
+    def _try_target(self, target: Cluster) -> None:
+        """Tells, where the target can't be asked, why there is no assignment."""
+        try:
+            target.metadata([])
+        except MillraceError as error:
+            self._troubles.fails("the target", error)
+        else:
+            self._troubles.works("the target")
 
     def _try_look(
         self, states: States, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata
@@ -187,8 +204,9 @@ class MirrorInstance:
         """Reads the states, and gives this member's partitions to the loops."""
         try:
             self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
-            mine = self._mine(source, target, members, group)
+            mine = self._shared(source, target, members, group)
             self._give(mine, group)
+            self._mine = frozenset().union(*mine.values())
             if self._ends is None:
                 self._ends = self._read_ends(source, mine)
         except MillraceError as error:
@@ -196,7 +214,7 @@ class MirrorInstance:
         else:
             self._troubles.works(f"topics of {self.name}")
 
-    def _mine(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
+    def _shared(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
         """Returns the partitions that are this member's: those that both clusters have, of topics that are mirrored."""
         states = [one for one in self.states.values() if one.state is State.MIRRORING]
         mine: dict[Way, dict[Mirrored, Begin]] = {Way.FOLLOW: {}, Way.COPY: {}}
@@ -224,10 +242,14 @@ class MirrorInstance:
     def _give(self, mine: Share, group: GroupMetadata) -> None:
         settings, source, around = self._settings, self._source, self._around
         if mine[Way.FOLLOW] and self._following is None:
-            self._following = following_of(settings, source, around, self._loops)
+            with ExitStack() as opened:
+                self._following = following_of(settings, source, around, opened)
+                self._loops.push(opened.pop_all())
             self._start("follow", self._following.run)
         if mine[Way.COPY] and self._copying is None:
-            self._copying = copying_of(settings, source, around, self._loops, self._must_rejoin.set)
+            with ExitStack() as opened:
+                self._copying = copying_of(settings, source, around, opened, self._must_rejoin.set)
+                self._loops.push(opened.pop_all())
             self._start("copy", self._copying.run)
         if self._following is not None:
             self._following.assign(mine[Way.FOLLOW])
