@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace_ops.cli import mirror_audit, mirror_pause, mirror_run, mirror_status
+from millrace_ops.cli import mirror_audit, mirror_pause, mirror_run, mirror_status, mirror_switch
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.mirror_options import (
     ConfigFile,
@@ -26,6 +26,7 @@ app = Commands(help="Keep topics of other clusters in this one, each record exac
 app.command("status")(mirror_status.status)
 app.command("pause")(mirror_pause.pause)
 app.command("resume")(mirror_pause.resume)
+app.command("switch-over")(mirror_switch.switch_over)
 app.command("audit")(mirror_audit.audit)
 
 

@@ -37,6 +37,7 @@ class PartitionStatus(NamedTuple):
         mirrored_end: The offset of the source up to which all is at the target; None where that is not known.
         target_end: Where the target's log ends; None where that is not known.
         newest_ms: The time of the newest batch at the target; -1 where there is none, or it is not known.
+        held_back: How many offsets of the source lie behind the begin of an open transaction, and can't be copied yet.
         error: What a cluster says in place of that; "" for nothing.
     """
 
@@ -45,6 +46,7 @@ class PartitionStatus(NamedTuple):
     mirrored_end: int | None
     target_end: int | None
     newest_ms: int = NO_TIMESTAMP
+    held_back: int = 0
     error: str = ""
 
     @property
@@ -89,14 +91,17 @@ class MirrorStatus(NamedTuple):
     known_ms: int = NO_TIMESTAMP
 
 
-def read_status(mirror: str, source: Cluster, target: Cluster, states: Iterable[TopicState]) -> MirrorStatus:
-    """Returns how far these topics of a source are; raises MillraceError where the target can't be asked."""
+def read_status(mirror: str, source: Cluster | None, target: Cluster, states: Iterable[TopicState]) -> MirrorStatus:
+    """Returns how far these topics of a source are, without the source by its last known ends.
+
+    Raises MillraceError where the target can't be asked.
+    """
     topics = list(states)
     reader = States(target)
     reader.read()
     known = {one.key: reader.known_ends().get(one.key, NO_ENDS) for one in topics}
     try:
-        at_source, error = _source_logs(source, topics), ""
+        at_source, error = {} if source is None else _source_logs(source, topics), ""
     except MillraceError as gone:
         at_source, error = {}, str(gone)
     at_target = _logs(target, [one.target_topic for one in topics], UNCOMMITTED)
@@ -134,6 +139,7 @@ def _partitions(state: TopicState, of: _Known) -> Iterable[PartitionStatus]:
             mirrored,
             target_end,
             of.newest.get((state.target_topic, index), NO_TIMESTAMP),
+            there.log_end - there.end_offset if isinstance(there, LogOffsets) else 0,
             "; ".join(str(one) for one in (there, here) if isinstance(one, MillraceError)),
         )
 
