@@ -210,10 +210,9 @@ def test_the_same_command_completes_what_was_cut_off_at_any_step(sides, way, ste
 
 def test_an_instance_that_hangs_meanwhile_writes_nothing_afterwards(roles):
     write(roles.source, roles.topics, range(6))
-    options = ["--topics", roles.topics, *roles.options()]
     with Cluster(roles.target) as cluster:
         roles.once()  # so that the way is that of the test
-        program = subprocess.Popen([sys.executable, "-m", "millrace_ops", "mirror", *options])
+        program = subprocess.Popen([sys.executable, "-m", "millrace_ops", "mirror", *roles.options()])
         try:
             until(lambda: instances(cluster, roles.name) == 1)
             write(roles.source, roles.topics, [6, 7])

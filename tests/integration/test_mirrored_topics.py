@@ -296,16 +296,17 @@ def test_only_mirrored_topics_are_appended_to(target_broker, target):
     assert values(target_broker.bootstrap, "plain") == [b"yes"]
 
 
-def test_behind_the_end_nothing_is_mirrored(target):
+def test_behind_the_end_a_mirror_goes_on_that_knows_of_it(target_broker, target):
     create_mirrored(target, "ended")
     append(target, "ended", 0, batch(b"a"))
     assert end_mirroring(target, "ended", 0) == 2
-    for offset in (1, 2):
-        log = append(target, "ended", offset, batch(b"b", at=offset))
-        assert isinstance(log.error, BrokerError)
-        assert "mirroring has ended at offset 1" in str(log.error)
+    assert isinstance(append(target, "ended", 1, batch(b"b", at=1)).error, OffsetOutOfRangeError)
     no_longer_mirrored(target, "ended")
     assert end_mirroring(target, "ended", 0) == 2
+    Configs(target).change(ResourceKind.TOPIC, "ended", MIRRORED)
+    assert append(target, "ended", 2, batch(b"b", at=2)) == (3, 3, None)
+    no_longer_mirrored(target, "ended")
+    assert values(target_broker.bootstrap, "ended") == [b"a", b"b"]
 
 
 def test_the_end_of_another_mirroring_is_mirrored_itself(source, target_broker, target):

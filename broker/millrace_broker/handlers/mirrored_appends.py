@@ -119,7 +119,7 @@ API = Api(
     ApiKey.APPEND_MIRRORED,
     VersionRange(0, 0),
     append_mirrored,
-    refuses="topics without `mirror.source`, and what comes behind the end of mirroring (POLICY_VIOLATION); a log that "
+    refuses="topics without `mirror.source` (POLICY_VIOLATION); a log that "
     "ends elsewhere than expected (OFFSET_OUT_OF_RANGE)",
     guards=(GUARD,),
     is_told=False,

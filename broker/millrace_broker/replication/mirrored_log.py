@@ -13,8 +13,9 @@ An empty log begins at the source's log start if that lies above its end. That c
 worker of the data directory does it, and holds the log meanwhile.
 
 Mirroring ends with an ABORT marker for each open transaction and a control batch (`records.control`), at which every
-replica forgets the source's producers, also as it recovers: their ids may be given to others here. Behind that batch
-nothing more is mirrored, and to end the mirroring again changes nothing.
+replica forgets the source's producers, also as it recovers: their ids may be given to others here. To end the mirroring
+again changes nothing. A mirror that has not seen the end expects the log to end before it, and can append nothing; one
+that is given the topic again, as by a switch-back, goes on behind it.
 """
 
 from __future__ import annotations
@@ -119,16 +120,11 @@ class MirroredLog:
     async def append(self, records: Buffer, *, log_start_offset: int, log_end_offset: int) -> None:
         """Appends batches where the log ends at `log_end_offset`; what was appended before an error stays.
 
-        Raises OffsetOutOfRangeError where it ends elsewhere, PolicyViolationError where the topic is not mirrored or
-        its mirroring has ended, and what `led` and `Log.append_as_follower` raise.
+        Raises OffsetOutOfRangeError where it ends elsewhere, PolicyViolationError where the topic is not mirrored, and
+        what `led` and `Log.append_as_follower` raise.
         """
         partition = await self._free()
         _check_mirrored(partition)
-        if _has_ended(partition):
-            raise PolicyViolationError(
-                f"{partition.log.topic_partition}: mirroring has ended at offset {partition.log.log_end_offset - 1}; "
-                "to mirror the topic again, delete it here first"
-            )
         end_offset = await self._begin(log_start_offset, log_end_offset)
         for piece in pieces(records):
             pause()

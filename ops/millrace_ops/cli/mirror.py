@@ -27,6 +27,7 @@ app.command("status")(mirror_status.status)
 app.command("pause")(mirror_pause.pause)
 app.command("resume")(mirror_pause.resume)
 app.command("switch-over")(mirror_switch.switch_over)
+app.command("switch-back")(mirror_switch.switch_back)
 app.command("audit")(mirror_audit.audit)
 
 

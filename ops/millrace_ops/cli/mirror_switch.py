@@ -1,4 +1,8 @@
-"""`millrace mirror switch-over`: makes mirrored topics ordinary ones (`mirror.switch_over`)."""
+"""`millrace mirror switch-over` and `switch-back`: topics move to their mirrors, and home again.
+
+The former makes mirrored topics ordinary ones (`mirror.switch_over`); the latter has their former source mirror them
+(`mirror.switch_back`).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.mirror.group_side import GroupSide
     from millrace_pipelines.mirror.settings import MirrorSettings, Side, Source
     from millrace_pipelines.mirror.states import TopicState
+    from millrace_pipelines.mirror.switch_back import SwitchedBack
     from millrace_pipelines.mirror.switch_over import SwitchedOver
 
 COLUMNS = ("topic", "target topic", "partition", "source offset", "target offset")
@@ -62,6 +67,53 @@ def switch_over(
         for partition, end in sorted(one.state.source_ends.items())
     ]
     print_table(COLUMNS, rows, empty="there is nothing to switch over")
+
+
+def switch_back(
+    names: MirroredTopics = None,
+    *,
+    access: MirrorAccess,
+    recreate: Annotated[
+        bool,
+        typer.Option(
+            "--recreate", help="Delete topics whose logs can't be followed on, and mirror them from the start."
+        ),
+    ] = False,
+) -> None:
+    """Have the former source mirror topics that were switched over, all by default, from where they are written now.
+
+    The source is the cluster that has them now, under a name of its own; the target is the former source. Run a mirror
+    with these two afterwards, and switch over to the target to be home.
+    """
+    settings = access.settings()
+    done: list[SwitchedBack] = []
+    with telling(lambda: f"{len(done)} topics are switched back; the same command goes on"):
+        for source in settings.sources:
+            for one in _switched_back(settings, source, names or [], recreate=recreate):
+                done.append(one)
+                for extra in one.unshared:
+                    _tell(f"{extra} that {one.state.topic} lacks: groups go on behind them")
+    rows = [(one.state.key, one.state.target_topic, one.state.way.value) for one in done]
+    print_table(("topic", "target topic", "way"), rows, empty="there is nothing to switch back")
+
+
+def _switched_back(
+    settings: MirrorSettings, source: Source, names: list[str], *, recreate: bool
+) -> Iterator[SwitchedBack]:
+    from millrace_pipelines.mirror.states import States
+    from millrace_pipelines.mirror.steering import chosen
+    from millrace_pipelines.mirror.switch_back import SwitchBack
+
+    with ExitStack() as stack:
+        there = _side(source, stack.enter_context(source.cluster()), stack)
+        here = _side(settings.target, stack.enter_context(settings.target.cluster()), stack)
+        producer = stack.enter_context(settings.target.producer(producer_type="async"))
+        states = States(here.cluster, producer)
+        states.create()
+        back = SwitchBack(source, there, here, states, producer, way=settings.way, recreate=recreate)
+        found = {one.key: one for one in back.topics()}
+        wanted = chosen(found, {one.source for one in found.values()}, names)
+        yield from back.run([one for one in wanted if names or source.has_topic(one.target_topic)])
 
 
 def _confirmed(source: str, error: BrokerUnreachableError, *, is_confirmed: bool) -> bool:

@@ -1,4 +1,4 @@
-"""What a switch-over decides by what it has seen: whether a topic is ready for it, and what is lost. It is pure."""
+"""What switch-overs and switch-backs decide by what they have seen: what is awaited, lost, turned round. It is pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from millrace.client.metadata import Partition
 from millrace_pipelines.mirror.group_plan import Stored, mark_of
+from millrace_pipelines.mirror.offset_map import Run
+from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.states import KnownEnds, State, TopicState
 from millrace_pipelines.mirror.status import MirrorStatus, PartitionStatus
 
@@ -104,6 +106,30 @@ def behind(mirror: str, group_id: str, stored: Mapping[Partition, Stored], state
         end = state.source_ends.get(partition)
         if topic == state.target_topic and mark is not None and end is not None and mark.source > end:
             yield Behind(group_id, state.topic, partition, mark.source, end)
+
+
+def reversed_state(over: TopicState, mirror: str, cluster_id: str, way: Way) -> TopicState:
+    """Returns the state, as it is begun, of a topic that was switched over and is to be mirrored the other way."""
+    return TopicState(
+        source=mirror,
+        topic=over.target_topic,
+        target_topic=over.topic,
+        way=way,
+        state=State.SWITCHING,
+        reason=SWITCH_BACK,
+        source_cluster_id=cluster_id,
+        origins=(cluster_id,),
+    )
+
+
+def reversed_runs(runs: Iterable[Run], begin: int) -> list[Run]:
+    """Returns runs with their sides exchanged, without what lies below an offset of the new source."""
+    found = []
+    for one in runs:
+        known = max(begin - one.target, 0)
+        if known < one.length:
+            found.append(Run(one.target + known, one.source + known, one.length - known))
+    return found
 
 
 def _ends(status: MirrorStatus) -> list[tuple[str, int, int | None]]:

@@ -160,7 +160,9 @@ class _Planner:
         state = self._view.states.get(f"{self._source.name}/{topic.name}")
         mirror = mirror_at(self._view.source_states.values(), topic.name, topic.topic_id)
         origins = origins_of(self._view.source_cluster_id, mirror)
-        if self._view.target_cluster_id in origins:
+        if state is not None and state.state in LEFT_ALONE:
+            yield LeaveAlone(state.key, LEFT_ALONE[state.state])
+        elif self._view.target_cluster_id in origins:
             said = f"topic {topic.name} comes from here: its records were mirrored out of the target cluster"
             yield from [LeaveAlone(self._key(topic), said)] if state is None else _stopped(state, said)
         elif state is None:

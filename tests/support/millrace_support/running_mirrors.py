@@ -68,5 +68,5 @@ class Roles(NamedTuple):
         return CommandRunner().invoke(app, ["mirror", name, *self.options(), *arguments])
 
     def options(self) -> list[str]:
-        """Returns the options that name both sides."""
-        return ["--source", f"{self.name}={self.source}", "--target", self.target]
+        """Returns the options that name both sides and the topics."""
+        return ["--source", f"{self.name}={self.source}", "--target", self.target, "--topics", self.topics]

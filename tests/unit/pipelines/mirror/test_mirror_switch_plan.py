@@ -7,6 +7,7 @@ import pytest
 
 from millrace.client.groups import GroupOffset
 from millrace_pipelines.mirror.group_plan import Mark, Stored
+from millrace_pipelines.mirror.offset_map import Run
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.states import KnownEnds, State, TopicState
 from millrace_pipelines.mirror.status import MirrorStatus, PartitionStatus, TopicStatus
@@ -18,6 +19,8 @@ from millrace_pipelines.mirror.switch_plan import (
     losses,
     mirrored_ends,
     refusal,
+    reversed_runs,
+    reversed_state,
     target_ends,
     what_is_awaited,
 )
@@ -89,3 +92,23 @@ def test_a_group_that_had_read_more_is_named():
 def test_ends_are_those_that_are_known():
     partitions = [DONE, DONE._replace(partition=1, mirrored_end=None, target_end=None)]
     assert (mirrored_ends(partitions), target_ends(partitions)) == ({0: 9}, {0: 7})
+
+
+@pytest.mark.parametrize(
+    ("begin", "expected"),
+    [
+        (0, [Run(40, 100, 3), Run(43, 105, 2)]),
+        (41, [Run(41, 101, 2), Run(43, 105, 2)]),
+        (43, [Run(43, 105, 2)]),
+        (44, [Run(44, 106, 1)]),
+        (45, []),
+    ],
+)
+def test_runs_are_turned_round_from_an_offset_on(begin, expected):
+    assert reversed_runs([Run(100, 40, 3), Run(105, 43, 2)], begin) == expected
+
+
+def test_a_topic_that_is_turned_round_is_none_of_a_switch_over():
+    back = reversed_state(ORDERS, "west", "there", Way.FOLLOW)
+    assert (back.key, back.target_topic, back.origins) == ("west/east.orders", "orders", ("there",))
+    assert refusal(back, is_planned=False) is not None
