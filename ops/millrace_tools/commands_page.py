@@ -67,7 +67,9 @@ def _sections(command: Command, path: tuple[str, ...], parent: Context | None) -
         yield _of_argparse(name, PARSED_ELSEWHERE[name]())
     elif isinstance(command, TyperGroup):
         yield f"## {name}\n\n{_plain(command.help or '')}\n"
-        if parent is None:
+        if command.invoke_without_command and parent is not None:
+            yield _usage(command, ctx)
+        if command.invoke_without_command or parent is None:
             yield _tables(command, ctx)
         for one in command.list_commands(ctx):
             yield from _sections(command.commands[one], (*path, one), ctx)

@@ -18,6 +18,9 @@ STOPS = "0+10x4 40x39 50+10x79"
 GROUP = '{group="g", topic="t", partition="0"}'
 LOG = '{topic="t", partition="0"}'
 
+MIRRORED = '{source="east", topic="t", partition="0"}'
+MIRRORED_RECORDS = 'millrace_mirror_records_total{source="east", topic="t"}'
+
 
 def gauge(well, fault):
     return f"{well}x4 {fault}x39 {well}x79"
@@ -92,6 +95,18 @@ FAULTS = {
         "millrace_table_files": gauge(10, 5000),
         "millrace_table_bytes": "50000000000x124",
     },
+    "MirrorCannotReach": {
+        'millrace_mirror_cluster_reachable{side="source", source="east", instance="a"}': "1x124",
+        'millrace_mirror_cluster_reachable{side="source", source="east", instance="b"}': gauge(1, 0),
+    },
+    "MirrorHasNoLeader": {
+        'millrace_mirror_leader{source="east", instance="a"}': gauge(1, 0),
+        'millrace_mirror_leader{source="east", instance="b"}': "0x124",
+    },
+    "MirrorHasStopped": {'millrace_mirror_partitions_stopped{source="east", kind="purged"}': gauge(0, 2)},
+    "MirrorStandsStill": {f"millrace_mirror_lag_records{MIRRORED}": gauge(0, 50), MIRRORED_RECORDS: STOPS},
+    "MirrorFallsBehind": {f"millrace_mirror_lag_records{MIRRORED}": "0x4 10000+1000x39 0x79", MIRRORED_RECORDS: GROWS},
+    "MirrorGroupsStay": {'millrace_mirror_group_faults{source="east"}': gauge(0, 1)},
 }
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 
@@ -135,6 +150,7 @@ def test_every_alert_fires_in_its_fault_alone_and_clears(tmp_path):
         ("LoadTakesLong", {'millrace_table_last_load_seconds{table="/t", topic="t"}': "20x4 900x56"}),
         ("DeadLettersArrive", {'millrace_table_dead_letters{table="/t", topic="t"}': "5x35 6x25"}),
         ("ScrubberIsBehind", {'millrace_log_scrub_failures_total{directory="/a"}': "0x35 1x25"}),
+        ("MirrorHasStopped", {'millrace_mirror_topics{source="east", state="stopped"}': "1x60"}),
         ("TransactionHangs", {f"millrace_last_stable_offset_lag{LOG}": "5x60"}),
     ],
 )

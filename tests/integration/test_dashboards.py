@@ -1,17 +1,21 @@
-"""Every query of every dashboard gives data, of a broker and of loads that a Prometheus scrapes under load."""
+"""Every query of every dashboard gives data, of a broker, a mirror and loads that a Prometheus scrapes under load."""
 
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 
 import confluent_kafka
 import pytest
 
-from millrace.addresses import LOOPBACK
+from millrace.addresses import LOOPBACK, Address
 from millrace.client import Admin, Cluster
 from millrace.testing.broker import BrokerProcess
 from millrace_ops.monitoring.grafana import DASHBOARDS
+from millrace_pipelines.mirror.admin import serving_admin
+from millrace_pipelines.mirror.service import MirrorService
+from millrace_pipelines.mirror.settings import MirrorSettings, Side, Source, Way
 from millrace_pipelines.warehouse.load.history import TableCommit
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics, TableCollector, ToldTable
 from millrace_pipelines.warehouse.load.report import LoadReport
@@ -58,22 +62,36 @@ def server(tmp_path_factory, zookeeper, loads):
     stopped = Event()
     with (
         BrokerProcess(directory / "broker", zookeeper=connect, properties=PROPERTIES) as broker,
+        BrokerProcess(directory / "target", properties=PROPERTIES) as target,
         ThreadPoolExecutor() as pool,
+        ExitStack() as stack,
     ):
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("events", 1)
+        settings = copies(broker.bootstrap, target.bootstrap)
+        mirror = stack.enter_context(MirrorService(settings))
+        at_mirror = stack.enter_context(serving_admin(Address(LOOPBACK, 0), settings, mirror))
         targets = {
+            "millrace-mirror": str(at_mirror),
             "millrace": broker.admin_url.removeprefix("http://"),
             "millrace-loads": f"{LOOPBACK}:{loads.serve(LOOPBACK, 0)}",
         }
         under_load = [pool.submit(one, broker.bootstrap, stopped) for one in (produce, consume)]
+        mirroring = pool.submit(mirror.run)
         with prometheus(directory, targets) as running:
             try:
                 yield running
             finally:
                 stopped.set()
-        for one in under_load:
+                mirror.stop()
+        for one in (mirroring, *under_load):
             one.result()
+
+
+def copies(source, target):
+    """The settings of a mirror that copies, so that there are transactions."""
+    east = Source(name="east", bootstrap=source, topics=("events",))
+    return MirrorSettings(target=Side(bootstrap=target), sources=(east,), way=Way.COPY)
 
 
 def produce(bootstrap, stopped):

@@ -49,6 +49,9 @@ def mirror(
     throttle: Annotated[
         int | None, typer.Option(metavar="BYTES", min=1, help="The most that is read in a second, of each source.")
     ] = None,
+    admin: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are served.")
+    ] = None,
     accept_lost_offsets: Annotated[
         bool,
         typer.Option("--accept-lost-offsets", help="Go on behind offsets that were deleted before they were mirrored."),
@@ -78,7 +81,7 @@ def mirror(
         accept_recreated_topic=accept_recreated_topic or None,
         accept_truncated_log=accept_truncated_log or None,
     )
-    mirror_run.run(None if config is None else str(config), options, once=once)
+    mirror_run.run(None if config is None else str(config), options, once=once, admin=admin)
 
 
 def _given(**options: Any) -> dict[str, Any]:

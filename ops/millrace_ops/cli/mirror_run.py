@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from millrace.addresses import Address, parse_listen_address
+from millrace.errors import MalformedValueError
+from millrace.extras import require
 from millrace_ops.cli.interrupted import telling
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from millrace_pipelines.mirror.service import MirrorService
+    from millrace_pipelines.mirror.settings import MirrorSettings
 
 
-def run(config: str | None, options: Mapping[str, Any], *, once: bool) -> None:
+def run(config: str | None, options: Mapping[str, Any], *, once: bool, admin: str | None = None) -> None:
     """Runs a mirror until it is stopped or, with `once`, until what was there is mirrored.
 
     Raises typer.Exit with status 1 where something of that has stopped.
@@ -31,7 +35,7 @@ def run(config: str | None, options: Mapping[str, Any], *, once: bool) -> None:
     from millrace_pipelines.mirror.settings_file import read_settings
 
     settings = read_settings(config, options)
-    with _bar() as bar, MirrorService(settings, tell=_tell) as service:
+    with _bar() as bar, MirrorService(settings, tell=_tell) as service, _admin(admin, settings, service):
         shown = _Shown(service, bar)
         with telling(shown.summary), _stopped_by_sigterm(service):
             service.run(once=once, looks=shown.look)
@@ -41,6 +45,27 @@ def run(config: str | None, options: Mapping[str, Any], *, once: bool) -> None:
         _tell(reason)
     if once and stopped:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _admin(text: str | None, settings: MirrorSettings, service: MirrorService) -> Iterator[None]:
+    """Makes the context in which the admin endpoint is served, where one is asked for, and says where."""
+    if text is None:
+        yield
+        return
+    require("--admin", "broker")
+    from millrace_pipelines.mirror.admin import serving_admin
+
+    with serving_admin(_address(text), settings, service) as address:
+        _tell(f"metrics at http://{address}/metrics")
+        yield
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_listen_address(text)
+    except MalformedValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--admin") from None
 
 
 def _tell(line: str) -> None:

@@ -10,7 +10,7 @@ What stands in the way of a group is logged when it begins, not each time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Self
 
@@ -26,15 +26,26 @@ logger = logging.getLogger(__name__)
 
 
 class GroupKeeper:
-    """Moves the groups of one source, for the thread of its clusters; opens and closes sessions with ZooKeeper."""
+    """Moves the groups of one source, for the thread of its clusters; opens and closes sessions with ZooKeeper.
+
+    `note` takes each result.
+    """
 
     def __init__(
-        self, settings: MirrorSettings, source: Source, at_source: Cluster, at_target: Cluster, states: States
+        self,
+        settings: MirrorSettings,
+        source: Source,
+        at_source: Cluster,
+        at_target: Cluster,
+        states: States,
+        *,
+        note: Callable[[GroupResult], object] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._source = source
         self._clusters = at_source, at_target
         self._states = states
+        self._note = note
         self._stack = ExitStack()
         self._told: dict[str, str] = {}
 
@@ -73,6 +84,8 @@ class GroupKeeper:
         return GroupSide(cluster, session)
 
     def _tell(self, results: list[GroupResult]) -> list[GroupResult]:
+        for one in results:
+            self._note(one)
         for group_id, trouble in troubles(results):
             if self._told.get(group_id, "") != trouble:
                 self._told[group_id] = trouble

@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
@@ -46,6 +47,22 @@ Share = Mapping[Way, Mapping[Mirrored, Begin]]
 """The partitions of an instance, by how they are mirrored."""
 
 
+class Standing(NamedTuple):
+    """How an instance stands among those of a source.
+
+    Attributes:
+        source: The source's name.
+        has_share: Whether it has had its share of the partitions, be it none.
+        leads: Whether it keeps topics and groups for all.
+        throttled_s: How long the throttle has held it up.
+    """
+
+    source: str
+    has_share: bool
+    leads: bool
+    throttled_s: float
+
+
 class MirrorInstance:
     """One source in this instance; `start` returns at once, `stop` waits until all threads have ended."""
 
@@ -56,6 +73,7 @@ class MirrorInstance:
         self._source = source
         self._around = around
         self._failed = failed
+        self._groups = around.counters.groups_of(source.name)
         self._troubles = Troubles(around.tell, around.clock)
         self._stopping, self._must_rejoin, self._leads = threading.Event(), threading.Event(), threading.Event()
         self._has_kept = threading.Event()
@@ -76,6 +94,11 @@ class MirrorInstance:
     def ends(self) -> Mapping[Counted, int] | None:
         """Where the source's partitions ended at the first look, of those that this instance had then; None before."""
         return self._ends
+
+    @property
+    def standing(self) -> Standing:
+        """How it stands among the source's instances."""
+        return Standing(self.name, self._ends is not None, self._leads.is_set(), self._around.throttle.waited_s)
 
     def start(self) -> None:
         """Starts the instance's first threads."""
@@ -263,7 +286,7 @@ class MirrorInstance:
     def _keep(self) -> None:
         while not self._stopping.is_set():
             try:
-                with Keeper(self._settings, self._source, self._around.clock) as keeper:
+                with Keeper(self._settings, self._source, self._around.clock, self._groups.count) as keeper:
                     self._troubles.works(f"the keeper of {self.name}")
                     self._keep_with(keeper)
             except MillraceError as error:

@@ -20,6 +20,7 @@ from millrace.clock import Clock
 from millrace.errors import BrokerUnreachableError, MillraceError
 from millrace_pipelines.mirror.access import AccessKeeper
 from millrace_pipelines.mirror.group_keeper import GroupKeeper
+from millrace_pipelines.mirror.groups import GroupResult
 from millrace_pipelines.mirror.known_ends import KnownEndsKeeper
 from millrace_pipelines.mirror.offset_map_keeper import remove_deleted_runs
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
@@ -40,12 +41,18 @@ class _Chore:
 
 
 class Keeper:
-    """Keeps what one source needs at the target; for one thread, whose clients it opens and closes."""
+    """Keeps what one source needs at the target; for one thread, whose clients it opens and closes.
 
-    def __init__(self, settings: MirrorSettings, source: Source, clock: Clock) -> None:
+    `note` takes what becomes of each group.
+    """
+
+    def __init__(
+        self, settings: MirrorSettings, source: Source, clock: Clock, note: Callable[[GroupResult], object]
+    ) -> None:
         self._settings = settings
         self._source = source
         self._now_s = clock.monotonic_s
+        self._note = note
         self._stack = ExitStack()
         self._chores: dict[str, _Chore] = {}
 
@@ -54,7 +61,8 @@ class Keeper:
         self._at_source, self._at_target = enter(source.cluster()), enter(settings.target.cluster())
         self._states = States(self._at_target, enter(settings.target.producer(producer_type="async")))
         both = settings, source, self._at_source, self._at_target, self._states
-        self._topics, access, self._groups = TopicKeeper(*both), AccessKeeper(*both), enter(GroupKeeper(*both))
+        self._topics, access = TopicKeeper(*both), AccessKeeper(*both)
+        self._groups = enter(GroupKeeper(*both, note=self._note))
         ends = KnownEndsKeeper(source.name, self._at_source, self._states)
         self._chores = {
             TOPICS: _Chore(settings.topics_interval_ms / 1000, self._keep_topics),

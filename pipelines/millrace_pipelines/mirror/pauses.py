@@ -54,11 +54,16 @@ class Size:
 
 @dataclass(slots=True)
 class Throttle:
-    """Bytes by the second, 0 for as many as there are: a second's worth may come at once."""
+    """Bytes by the second, 0 for as many as there are: a second's worth may come at once.
+
+    `waited_s` is how long it has held up reading until now.
+    """
 
     bytes_per_s: int
+    waited_s: float = 0.0
     _debt: float = 0.0
     _at_s: float = 0.0
+    _waits_since_s: float | None = None
 
     def took(self, size_bytes: int, now_s: float) -> None:
         """Counts bytes that were read."""
@@ -70,4 +75,8 @@ class Throttle:
         """Returns how long nothing more may be read."""
         if not self.bytes_per_s:
             return 0.0
-        return max(self._debt / self.bytes_per_s - (now_s - self._at_s) - 1, 0)
+        pause_s = max(self._debt / self.bytes_per_s - (now_s - self._at_s) - 1, 0)
+        if self._waits_since_s is not None:
+            self.waited_s += now_s - self._waits_since_s
+        self._waits_since_s = now_s if pause_s else None
+        return pause_s

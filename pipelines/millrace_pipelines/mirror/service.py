@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from millrace.clock import Clock, SystemClock
 from millrace_pipelines.mirror.counters import Counted, Counters
-from millrace_pipelines.mirror.instance import MirrorInstance
+from millrace_pipelines.mirror.instance import MirrorInstance, Standing
 from millrace_pipelines.mirror.loops import Surroundings
 from millrace_pipelines.mirror.pauses import Throttle
 from millrace_pipelines.mirror.settings import MirrorSettings
@@ -87,6 +87,10 @@ class MirrorService:
     def states(self) -> Mapping[str, TopicState]:
         """Returns the states of all topics, by key, as they were read last."""
         return {state.key: state for one in self._instances for state in one.states.values()}
+
+    def standings(self) -> Sequence[Standing]:
+        """Returns how this instance stands among those of each source."""
+        return [one.standing for one in self._instances]
 
     def ends(self) -> Mapping[Counted, int]:
         """Returns where the partitions of all sources ended at the first look, as far as that was made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from millrace.client.answers import is_retriable
@@ -27,9 +28,21 @@ REFUSING_CODES = frozenset(
 )
 
 
+class StopKind(StrEnum):
+    """What stopped a partition, in a word, for metrics."""
+
+    RECREATED = "recreated"
+    PURGED = "purged"
+    TRUNCATED = "truncated"
+    FOREIGN = "foreign"
+    DAMAGED = "damaged"
+    REFUSED = "refused"
+
+
 class Stop(NamedTuple):
     """The sentence that says why a partition stopped; `option` goes on in spite of it, where there is one."""
 
+    kind: StopKind
     reason: str
     option: Accept | None = None
 
@@ -58,12 +71,14 @@ class Mirrored(NamedTuple):
 def recreated(one: Mirrored) -> Stop:
     """Returns the stop of a topic that was deleted and created again at the source."""
     what = f"topic {one.topic} was deleted and created again at the source"
-    return _stop(one, what, "goes on with the new topic", Accept.RECREATED_TOPIC, has_option=True)
+    way_on = "goes on with the new topic", Accept.RECREATED_TOPIC
+    return _stop(one, StopKind.RECREATED, what, way_on, has_option=True)
 
 
 def purged(one: Mirrored, progress: int, log_start: int) -> Stop:
     """Returns the stop of a partition whose source has deleted offsets that were not mirrored yet."""
     return Stop(
+        StopKind.PURGED,
         f"{one}: the source has deleted offsets {progress}-{log_start - 1} before they were mirrored; "
         f"{Accept.LOST_OFFSETS.flag} goes on behind them",
         Accept.LOST_OFFSETS,
@@ -73,34 +88,37 @@ def purged(one: Mirrored, progress: int, log_start: int) -> Stop:
 def truncated(one: Mirrored, progress: int, *, is_copied: bool) -> Stop:
     """Returns the stop of a partition whose source has lost, or replaced, records that were mirrored."""
     what = f"{one}: the source's log was cut below offset {progress}, or has other records there than were mirrored"
-    return _stop(one, what, "goes on at the end that it has now", Accept.TRUNCATED_LOG, has_option=is_copied)
+    way_on = "goes on at the end that it has now", Accept.TRUNCATED_LOG
+    return _stop(one, StopKind.TRUNCATED, what, way_on, has_option=is_copied)
 
 
-def _stop(one: Mirrored, what: str, way_on: str, option: Accept, *, has_option: bool) -> Stop:
+def _stop(one: Mirrored, kind: StopKind, what: str, way_on: tuple[str, Accept], *, has_option: bool) -> Stop:
     """Returns a stop with its ways on; a log that is followed has the source's offsets, so that it begins again."""
     begin_again = f"delete topic {one.target} on the target to mirror it from the beginning"
     if has_option:
-        return Stop(f"{what}; {option.flag} {way_on}; or {begin_again}", option)
-    return Stop(f"{what}; {begin_again}")
+        goes_on, option = way_on
+        return Stop(kind, f"{what}; {option.flag} {goes_on}; or {begin_again}", option)
+    return Stop(kind, f"{what}; {begin_again}")
 
 
 def foreign(one: Mirrored) -> Stop:
     """Returns the stop of a partition whose target has records, though this mirror has no progress there."""
     return Stop(
+        StopKind.FOREIGN,
         f"{one}: partition {one.partition} of {one.target} has records at the target, and this mirror has no progress "
         f"there: they are not its own, or its group's offsets were deleted; delete {one.target} on the target to "
-        "mirror it from the beginning"
+        "mirror it from the beginning",
     )
 
 
 def damaged(one: Mirrored, error: MillraceError) -> Stop:
     """Returns the stop of a partition that can't be read at the source without a gap."""
-    return Stop(f"{one}: the source's log is damaged: {error}")
+    return Stop(StopKind.DAMAGED, f"{one}: the source's log is damaged: {error}")
 
 
 def refused(one: Mirrored, error: MillraceError) -> Stop:
     """Returns the stop of a partition that the target does not take."""
-    return Stop(f"{one}: the target refuses to take records: {error}")
+    return Stop(StopKind.REFUSED, f"{one}: the target refuses to take records: {error}")
 
 
 def is_refusal(error: MillraceError) -> bool:

@@ -1,4 +1,4 @@
-"""The files in ops/deploy: each tool accepts its own, and the broker accepts the options in all of them."""
+"""The files in ops/deploy: each tool accepts its own, and brokers and mirrors accept the options in all of them."""
 
 import json
 import re
@@ -10,14 +10,18 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import typer
 import yaml
 
 from millrace_broker.startup.options import parse_options
+from millrace_ops.cli import mirror
+from millrace_pipelines.mirror.settings_file import read_settings
 
 DEPLOY = Path(__file__).parents[3] / "ops" / "deploy"
 ROOT = DEPLOY.parents[1]
 DOCKERFILE, COMPOSE = DEPLOY / "docker" / "Dockerfile", DEPLOY / "docker" / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes"
+MIRROR = KUBERNETES / "mirror"
 KUBERNETES_VERSIONS = ("1.32", "1.37")
 POD = {"POD_NAME": "broker-2", "POD_NAMESPACE": "millrace", "POD_INDEX": "2"}
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -91,8 +95,9 @@ def test_the_brokers_of_the_compose_file_differ_in_ids_and_ports():
 
 
 def manifests():
-    for name in yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((KUBERNETES / name).read_text())
+    for folder in (KUBERNETES, MIRROR):
+        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+            yield from yaml.safe_load_all((folder / name).read_text())
 
 
 def manifest(kind, name):
@@ -132,3 +137,48 @@ def test_the_probes_ask_the_admin_endpoint():
     asked = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert [one["path"] for one in asked.values()] == ["/healthz", "/healthz", "/readyz"]
     assert {ports[one["port"]] for one in asked.values()} == {9644}
+
+
+def mirror_options(arguments):
+    """What the command makes of the arguments behind `millrace mirror`."""
+    with typer.main.get_command(mirror.app).make_context("mirror", arguments) as context:
+        return {name: value for name, value in context.params.items() if value}
+
+
+def test_a_mirror_starts_with_the_unit_s_options():
+    (unit,) = [one.read_text() for one in UNITS if one.stem == "millrace-mirror"]
+    (command,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
+    _, _, *arguments = shlex.split(command)
+    config = Path("/etc/millrace/mirror.toml")
+    assert mirror_options(arguments) == {"config": config, "admin": "127.0.0.1:9645"}
+    assert f"WorkingDirectory={config.parent}\n" in unit
+    (source,) = read_settings(str(DEPLOY / "systemd" / config.name)).sources
+    assert source.name == "east"
+
+
+def test_a_mirror_starts_with_the_pod_s_options_and_files():
+    pod = manifest("Deployment", "mirror")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command, *arguments = container["args"]
+    (mounted,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "settings"]
+    assert (command, container["workingDir"]) == ("mirror", mounted)
+    assert mirror_options(arguments) == {"config": Path(mounted) / "mirror.toml", "admin": "0.0.0.0:9645"}
+    asked = [container[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
+    assert asked == [{"path": "/healthz", "port": "admin"}, {"path": "/readyz", "port": "admin"}]
+    assert container["ports"] == [{"name": "admin", "containerPort": 9645}]
+
+    made = yaml.safe_load((MIRROR / "kustomization.yaml").read_text())
+    (config,), (secret,) = made["configMapGenerator"], made["secretGenerator"]
+    (settings_volume,) = [one for one in pod["volumes"] if one["name"] == "settings"]
+    named = [{"configMap": {"name": config["name"]}}, {"secret": {"name": secret["name"]}}]
+    assert settings_volume["projected"]["sources"] == named
+    assert config["files"] == ["mirror.toml"]
+    settings = read_settings(str(MIRROR / "mirror.toml"))
+    assert [one.client_config for one in (settings.target, *settings.sources)] == secret["files"]
+
+
+def test_a_budget_leaves_one_of_two_instances_of_a_mirror():
+    deployment, budget = manifest("Deployment", "mirror")["spec"], manifest("PodDisruptionBudget", "mirror")["spec"]
+    assert (deployment["replicas"], budget["maxUnavailable"]) == (2, 1)
+    assert deployment["template"]["metadata"]["labels"] == budget["selector"]["matchLabels"]
+    assert deployment["selector"] == budget["selector"]

@@ -10,7 +10,7 @@ import pytest
 from millrace_ops.monitoring.grafana import COLUMNS, DASHBOARDS, dashboard_json, monitoring_files
 
 DOCS = Path(__file__).parents[4] / "docs"
-PAGES = ("metrics.md", "warehouse-modes.md", "warehouse-reading.md")
+PAGES = ("metrics.md", "mirror-service.md", "warehouse-modes.md", "warehouse-reading.md")
 MADE_AGAIN = ("_total", "_bucket", "_sum", "_count")
 
 

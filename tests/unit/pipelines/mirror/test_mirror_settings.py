@@ -1,10 +1,14 @@
 """Settings of a mirror by options and a file, and what is said of wrong ones."""
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
 from millrace.errors import InvalidConfigError, MalformedValueError
-from millrace_pipelines.mirror.settings import Accept, DeletedTopics, NewTopics, Way
-from millrace_pipelines.mirror.settings_file import parse_source, read_settings
+from millrace_pipelines.mirror.settings import Accept, DeletedTopics, MirrorSettings, NewTopics, Way
+from millrace_pipelines.mirror.settings_file import PATTERNS, parse_source, read_settings
 
 FILE = """
 topics = ["orders.*", "clicks"]
@@ -200,3 +204,10 @@ def test_the_credentials_of_the_environment_are_the_targets_alone(tmp_path):
     assert settings.sources[0].security(environment).protocol.name == "PLAINTEXT"
     of_its_own = read_settings(None, OPTIONS | {"sources": [{**OPTIONS["sources"][0], "client_config": "env:SOURCE"}]})
     assert of_its_own.sources[0].security(environment).protocol.name == "SSL"
+
+
+def test_each_setting_is_in_the_table_of_the_page():
+    page = (Path(__file__).parents[4] / "docs" / "mirror.md").read_text()
+    table = page.partition("| setting |")[2].partition("\n\n")[0]
+    names = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert names == {one.name for one in fields(MirrorSettings) if one.metadata} | {*PATTERNS}
