@@ -36,7 +36,7 @@ from millrace_pipelines.mirror.comparison.log_reader import LogReader
 from millrace_pipelines.mirror.comparison.naming import renamed
 from millrace_pipelines.mirror.offset_map import OffsetMap
 
-TRIES = 3  # while retention deletes what is being read
+TRIES = 20  # while retention deletes what is being read, again and again on a busy machine
 KEPT = 1000  # differences of a partition; further ones are counted
 KEPT_BYTES = 32 << 20  # of their records
 
