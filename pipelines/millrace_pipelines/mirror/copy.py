@@ -11,11 +11,15 @@ has the records below it. It is committed before the first record is sent. So a 
 this mirror's records, and one that has records all the same is not touched.
 
 What is passed over, as markers, records of aborted transactions and gaps of compaction, moves the progress, too.
+
+Small batches that lie beside each other in an answer are sent as one, since a batch costs as much as dozens of records.
+If the target refuses it, they are sent one by one.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -23,13 +27,17 @@ from typing import NamedTuple
 from millrace.client.fetched import FetchedBatch, FetchedData
 from millrace.client.groups import GroupOffset
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import MillraceError, RecordError
-from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, Buffer, check_crc, read_header
-from millrace.records.rebatch import SourceRun, producible
+from millrace.errors import CorruptRecordError, MillraceError, RecordError
+from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, BatchHeader, Buffer, check_crc, read_header
+from millrace.records.rebatch import SourceRun, merged, producible
 from millrace.records.record import decode_batch, encode_records
 from millrace_pipelines.mirror.follow import Ahead, GapCheck
 from millrace_pipelines.mirror.settings import Accept
 from millrace_pipelines.mirror.stops import Mirrored, Stop, damaged, foreign, purged, recreated, refused, truncated
+
+SMALL_RECORDS = 16  # of a batch that is cheaper to write again with others than to send by itself
+SMALL_BYTES = 16 << 10
+MERGED_BYTES = 128 << 10
 
 
 class Phase(Enum):
@@ -99,6 +107,14 @@ class Part(NamedTuple):
     newest_ms: int
 
 
+class _Ready(NamedTuple):
+    """A part with the header of its batch; `is_small` says that it may be merged with others, as it is a whole one."""
+
+    header: BatchHeader
+    part: Part
+    is_small: bool
+
+
 class Portion(NamedTuple):
     """What an answer of the source brings: batches, perhaps none, and the progress once they are committed."""
 
@@ -128,6 +144,8 @@ class Copy:
     _ahead: Ahead = field(default_factory=Ahead)
     _joins: bool = False
     _checks_again: bool = False
+    _merges: bool = True
+    _has_merged: bool = False
 
     @property
     def wants_look(self) -> bool:
@@ -184,8 +202,11 @@ class Copy:
         self._settle()
 
     def was_refused(self, error: MillraceError) -> None:
-        """Takes that the target will never take a batch of this partition."""
-        self._stop(refused(self.what, error))
+        """Takes that the target will never take a batch of this partition; merged ones are tried one by one."""
+        if self._merges and self._has_merged:
+            self._merges = False
+        else:
+            self._stop(refused(self.what, error))
 
     def is_unknown(self) -> None:
         """Takes that nobody knows whether the last transaction counts: the progress is read again."""
@@ -223,7 +244,7 @@ class Copy:
 
     def _portion(self, fetched: FetchedData) -> Portion | None:
         """Returns the intact batches of an answer, as far as they are of one leader epoch after what was known."""
-        parts: list[Part] = []
+        found: list[_Ready] = []
         progress = Progress(self.next_offset, self.ids, self._leader_epoch)
         try:
             for index, batch in enumerate(fetched.batches(goes_on=not self._joins)):
@@ -234,7 +255,7 @@ class Copy:
                     break
                 self._check(batch)
                 part = None if batch.is_passed_over else _part(batch, self.next_offset)
-                parts += [] if part is None else [part]
+                found += [] if part is None else [part]
                 self._leader_epoch, self._joins = batch.header.partition_leader_epoch, False
                 self.next_offset = batch.header.next_offset
                 progress = Progress(self.next_offset, self.ids, self._leader_epoch)
@@ -242,7 +263,16 @@ class Copy:
             self._stop(damaged(self.what, error))
         except MillraceError as error:
             self.failed(error)
-        return Portion(tuple(parts), progress) if progress.next_offset > fetched.asked_offset else None
+        if progress.next_offset <= fetched.asked_offset:
+            return None
+        return Portion(tuple(self._parts(found)), progress)
+
+    def _parts(self, found: list[_Ready]) -> Iterator[Part]:
+        """Yields what to send: small batches merged."""
+        for several in _neighbours(found) if self._merges else ([one] for one in found):
+            part = _merged(several) if len(several) > 1 else None
+            self._has_merged |= part is not None
+            yield from (one.part for one in several) if part is None else (part,)
 
     def _check(self, batch: FetchedBatch) -> None:
         """Raises RecordError for a batch that is damaged, or offsets that are missing before it."""
@@ -260,7 +290,33 @@ def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def _part(batch: FetchedBatch, from_offset: int) -> Part | None:
+def _neighbours(found: list[_Ready]) -> Iterator[list[_Ready]]:
+    """Yields batches in their order: small ones of one codec together, up to a size, others by themselves."""
+    several: list[_Ready] = []
+    size_bytes = 0
+    for one in found:
+        size_bytes += len(one.part.batch)
+        joins = several and several[0].is_small and one.is_small and size_bytes <= MERGED_BYTES
+        if joins and several[0].header.codec_id == one.header.codec_id:
+            several.append(one)
+            continue
+        if several:
+            yield several
+        several, size_bytes = [one], len(one.part.batch)
+    if several:
+        yield several
+
+
+def _merged(several: list[_Ready]) -> Part | None:
+    """Returns one part for several; None where they are to be sent as they are."""
+    made = merged([(one.header, memoryview(one.part.batch)) for one in several])
+    if made is None:
+        return None
+    newest_ms = max(one.part.newest_ms for one in several)
+    return Part(made.batch, made.runs, sum(one.part.record_count for one in several), newest_ms)
+
+
+def _part(batch: FetchedBatch, from_offset: int) -> _Ready | None:
     """Returns what to send of a batch: its records from an offset on; None where there are none."""
     header, data = batch.header, batch.data
     if header.base_offset < from_offset:
@@ -271,4 +327,6 @@ def _part(batch: FetchedBatch, from_offset: int) -> Part | None:
     made = producible(header, data)
     if made is None:
         return None
-    return Part(made.batch, made.runs, sum(run.count for run in made.runs), header.max_timestamp)
+    part = Part(made.batch, made.runs, sum(run.count for run in made.runs), header.max_timestamp)
+    is_small = made.batch is data and part.record_count <= SMALL_RECORDS and len(data) <= SMALL_BYTES
+    return _Ready(header, part, is_small)

@@ -4,6 +4,7 @@
     offsets are missing (compaction)              the same records under the offset deltas 0, 1, 2 …
     the time is that of the append                each record has that time as its own
     no record is left, or a control batch         there is nothing to send
+    many small ones, each as it is                their records in one (`merged`), as a batch costs more than its few
 
 Records that are written again keep all but their offset and time, also headers whose names are no UTF-8. They are
 compressed by the same codec, at its usual level.
@@ -11,11 +12,13 @@ compressed by the same codec, at its usual level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millrace.records.batch import BatchHeader, Buffer, check_crc, sealed_batch
+from millrace.config import MAX_LONG
+from millrace.errors import RecordError
+from millrace.records.batch import NO_TIMESTAMP, BatchHeader, Buffer, check_crc, sealed_batch
 from millrace.records.compression import codec_of, compress
 from millrace.records.record import decompress_body, encode_bodies, records_of
 from millrace.records.varint import decode_varint, encode_varint
@@ -68,6 +71,36 @@ def _rewritten(header: BatchHeader, body: bytes) -> Rebatched:
     )
     batch = sealed_batch(plain, compress(codec_of(header.codec_id), written))
     return Rebatched(batch, tuple(_runs([record.offset for record in records])))
+
+
+def merged(batches: Sequence[tuple[BatchHeader, memoryview]]) -> Rebatched | None:
+    """Returns one batch of the records of several, none of which lacks a record, and which have one codec.
+
+    Their CRCs must have been checked. None where a record would not stay as it is, or can't be read: then each goes
+    by itself.
+    """
+    try:
+        records = [one for header, data in batches for one in records_of(header, decompress_body(header, data))]
+    except RecordError:
+        return None
+    times = [record.timestamp_ms for record in records]
+    if not _has_usual_times(times) or any(_may_be_another_name(name) for one in records for name, _ in one.headers):
+        return None
+    plain = BatchHeader(
+        base_offset=0,
+        attributes=batches[0][0].codec_id,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=times[0],
+        max_timestamp=max(times),
+        record_count=len(records),
+    )
+    body = compress(codec_of(plain.codec_id), encode_bodies(enumerate(records), times[0]))
+    return Rebatched(sealed_batch(plain, body), tuple(_runs([record.offset for record in records])))
+
+
+def _has_usual_times(times: Sequence[int]) -> bool:
+    """Returns whether each time can be told by its distance from any other."""
+    return min(times) >= NO_TIMESTAMP and max(times) < MAX_LONG
 
 
 def _may_be_another_name(name: str) -> bool:

@@ -206,3 +206,29 @@ def test_what_was_committed_while_the_source_read_is_asked_for_again():
     assert copy.stop.reason == (
         "t-0: the source's log is damaged: a batch says that it ends at offset 4, the log ends at 3"
     )
+
+
+def test_small_batches_beside_each_other_are_sent_as_one():
+    large = batch(4, *[b"x"] * 17)
+    portion = running().fetched(answer(0, batch(0, b"a"), batch(1, b"b", b"c"), batch(3, b"d"), large, batch(21, b"e")))
+    assert parts_of(portion) == [
+        ([b"a", b"b", b"c", b"d"], (SourceRun(0, 0, 4),)),
+        ([b"x"] * 17, (SourceRun(4, 0, 17),)),
+        ([b"e"], (SourceRun(21, 0, 1),)),
+    ]
+    assert bytes(portion.parts[1].batch) == large
+    assert [(part.record_count, part.newest_ms) for part in portion.parts] == [(4, 1003), (17, 1004), (1, 1021)]
+    assert portion.progress.next_offset == 22
+
+
+def test_a_merged_batch_that_is_refused_is_sent_as_the_batches_that_it_was():
+    copy = running()
+    fetched = answer(0, batch(0, b"a"), batch(1, b"b"))
+    assert len(copy.fetched(fetched).parts) == 1
+    copy.was_rolled_back()
+    copy.was_refused(CorruptRecordError("too large"))
+    assert copy.wants_fetch
+    assert len(copy.fetched(fetched).parts) == 2
+    copy.was_rolled_back()
+    copy.was_refused(CorruptRecordError("too large"))
+    assert copy.phase is Phase.STOPPED

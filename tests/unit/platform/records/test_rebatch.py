@@ -19,7 +19,7 @@ from millrace.records.batch import (
     sealed_batch,
 )
 from millrace.records.compression import Codec, compress
-from millrace.records.rebatch import SourceRun, producible
+from millrace.records.rebatch import SourceRun, merged, producible
 from millrace.records.record import NewRecord, Record, encode_batch, encode_records, read_records
 from millrace.records.varint import encode_varint
 
@@ -134,3 +134,35 @@ def test_damage_in_what_is_written_again_is_found(batch):
     with pytest.raises(RecordError) as raised:
         rebatched(batch)
     assert isinstance(raised.value, CorruptRecordError)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    several=st.lists(st.lists(contents, min_size=1, max_size=3), min_size=2, max_size=5),
+    gaps=st.lists(st.integers(0, 1), min_size=5, max_size=5),
+    codec=st.sampled_from(Codec),
+)
+def test_merged_batches_have_all_records_in_order_and_runs_of_where_they_were(several, gaps, codec):
+    batches_, offset = [], 40
+    for held, gap in zip(several, gaps, strict=False):
+        offset += gap
+        records = [NewRecord(value, key, time, headers) for time, key, value, headers in held]
+        batches_.append(encode_batch(records, base_offset=offset, codec=codec))
+        offset += len(held)
+    source = [record for one in batches_ for record in read_records(memoryview(one))]
+    made = merged([(read_header(one), memoryview(one)) for one in batches_])
+    if made is None:
+        odd = [one for one in source if one.timestamp_ms < -1 or any(not name for name, _ in one.headers)]
+        assert odd or any("\ufffd" in name for one in source for name, _ in one.headers)
+        return
+    header = checked_header("t", 0, bytes(made.batch))
+    assert header.codec_id == codec
+    assert content(read_records(memoryview(made.batch))) == content(source)
+    mapped = [one.source_offset + step for one in made.runs for step in range(one.count)]
+    assert mapped == [record.offset for record in source]
+
+
+def test_batches_that_cannot_be_read_are_not_merged():
+    batch = encode_batch([NewRecord(b"one")])
+    lying = sealed_batch(read_header(batch)._replace(record_count=2, last_offset_delta=1), batch[HEADER_BYTES:])
+    assert merged([(read_header(one), memoryview(one)) for one in (batch, lying)]) is None
