@@ -116,6 +116,20 @@ def test_it_is_done_once(ways):
     assert f"{over.name}/{home}" in over.command("switch-back").stdout
 
 
+def test_a_partition_that_nobody_writes_meanwhile_is_mirrored_on(ways):
+    over, back = ways
+    home, abroad = names_of(over)
+    write(over.source, home, range(3))
+    assert over.once() == []
+    for way, comes_back in ((over, back), (back, over)):
+        assert way.command("switch-over").exit_code == 0
+        assert comes_back.command("switch-back").exit_code == 0
+        assert comes_back.once() == []
+    write(over.source, home, range(3, 6))
+    assert over.once() == []
+    assert values(over.target, abroad) == list(range(6))
+
+
 class KilledError(BaseException):
     """Stands for the end of the process."""
 
