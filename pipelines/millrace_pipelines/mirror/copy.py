@@ -27,7 +27,7 @@ from typing import NamedTuple
 from millrace.client.fetched import FetchedBatch, FetchedData
 from millrace.client.groups import GroupOffset
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import CorruptRecordError, MillraceError, RecordError
+from millrace.errors import MillraceError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, BatchHeader, Buffer, check_crc, read_header
 from millrace.records.rebatch import SourceRun, merged, producible
 from millrace.records.record import decode_batch, encode_records
