@@ -188,7 +188,7 @@ class KafkaBroker:
         else:
             coordinated = _with_kraft(*place, _free_address())
         self._needs_format = zookeeper is None
-        self.cluster_id = _new_cluster_id() if beside is None else beside.cluster_id
+        self.cluster_id: str = _new_cluster_id() if beside is None else beside.cluster_id
         self.addresses = dict(zip(listeners or {}, _other_addresses(coordinated["listeners"]), strict=False))
         self._properties = with_listeners(coordinated, listeners or {}, self.addresses) | dict(properties or {})
         self._users = dict(users or {})

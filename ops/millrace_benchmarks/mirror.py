@@ -8,9 +8,10 @@ Without a peer, between two brokers of Millrace: following, batches as they are,
 whose figures are also the yardstick of the others.
 
 Each mirror is one process, which is started for each figure. Its start does not count: time and processor time begin
-when the first record is at the target. Topics have four partitions, and both mirrors preserve times, so that the last
-record is known by its time. MirrorMaker 2 compresses by the codec that the producers have used, and ends a transaction
-with each poll under a steady load, after 100 ms where it has much to copy: either is the better one for that figure.
+when the first record is at the target, committed or not. Topics have four partitions, and both mirrors preserve times,
+so that the last record is known by its time, which is later than that of any transaction's marker. MirrorMaker 2
+compresses by the codec that the producers have used, and ends a transaction with each poll under a steady load, after
+100 ms where it has much to copy: either is the better one for that figure.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from millrace.client.admin import Admin
 from millrace.client.cluster import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import SimpleConsumer
+from millrace.clock import SystemClock
 from millrace.errors import ClientError, MillraceError
 from millrace.records.compression import Codec
 from millrace.records.record import NewRecord, encode_batch
@@ -51,7 +53,7 @@ PEERS = tuple(Peer)
 PARTITIONS = 4
 DISTINCT_BATCHES = 32
 FIRST_TIMESTAMP_MS = 1_767_225_600_000
-LAST_TIMESTAMP_MS = FIRST_TIMESTAMP_MS + 10**9
+LAST_AHEAD_MS = 45 * 60 * 1000  # later than any marker of a transaction; brokers take an hour
 POLL_INTERVAL_S = 0.02
 TIMEOUT_S = 600.0
 
@@ -210,14 +212,15 @@ class _Measure:
 
     def _copied(self, route: Route, number: int, behind: Behind, batches: Sequence[bytes]) -> Samples:
         topic, name = f"behind-{number}", f"from{number}"
-        _fill(route.source, topic, behind, batches)
+        last_ms = SystemClock().now_ms() + LAST_AHEAD_MS
+        _fill(route.source, topic, behind, batches, last_ms)
         with (
             Cluster(route.target.bootstrap) as cluster,
             route.start(self._place / topic, name, topic, behind) as mirror,
         ):
             reach = _Reach(cluster, mirror, f"{name}.{topic}")
             started, cpu_s = reach.await_begin()
-            reach.await_end()
+            reach.await_end(last_ms)
             seconds, cpu_s = time.perf_counter() - started, processor_time(mirror.pid) - cpu_s
         _forget(route, topic, f"{name}.{topic}")
         size_bytes = behind.records * behind.size_bytes
@@ -257,13 +260,16 @@ class _Reach:
         self._await(lambda: [self._end(partition) for partition in range(PARTITIONS)])
 
     def await_begin(self) -> tuple[float, float]:
-        """Returns the last time at which no record was there yet, and the processor time of the mirror then."""
+        """Returns the last time at which no record was there yet, and the processor time of the mirror then.
+
+        A record of an open transaction counts: before the first one is visible, a mirror may have copied many.
+        """
         before = time.perf_counter(), processor_time(self._mirror.pid)
 
         def has_begun() -> bool:
             nonlocal before
             now = time.perf_counter(), processor_time(self._mirror.pid)
-            if any(self._end(partition) for partition in range(PARTITIONS)):
+            if any(self._end(partition, IsolationLevel.READ_UNCOMMITTED) for partition in range(PARTITIONS)):
                 return True
             before = now
             return False
@@ -271,18 +277,18 @@ class _Reach:
         self._await(has_begun)
         return before
 
-    def await_end(self) -> None:
-        """Returns once a reader of committed records sees the last record of each partition."""
-        self._await(lambda: all(self._has_last(partition) for partition in range(PARTITIONS)))
+    def await_end(self, last_ms: int) -> None:
+        """Returns once a reader of committed records sees the last record of each partition, which has that time."""
+        self._await(lambda: all(self._has(partition, last_ms) for partition in range(PARTITIONS)))
 
-    def _has_last(self, partition: int) -> bool:
-        offset = self._consumer.offset_for_time(self._topic, partition, LAST_TIMESTAMP_MS)
+    def _has(self, partition: int, last_ms: int) -> bool:
+        offset = self._consumer.offset_for_time(self._topic, partition, last_ms)
         return offset is not None and offset < self._end(partition)
 
-    def _end(self, partition: int) -> int:
+    def _end(self, partition: int, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int:
         if self._topic not in self._cluster.metadata([self._topic]).topics:
             raise ClientError(f"{self._topic} is not there yet")
-        return self._consumer.latest(self._topic, partition, IsolationLevel.READ_COMMITTED)
+        return self._consumer.latest(self._topic, partition, isolation)
 
     def _await(self, look: Callable[[], object]) -> None:
         while True:
@@ -305,14 +311,14 @@ def _batches(behind: Behind) -> list[bytes]:
     return [encode_batch(group, codec=behind.codec) for group in groups]
 
 
-def _fill(subject: Subject, topic: str, behind: Behind, batches: Sequence[bytes]) -> None:
-    """Creates a topic with what is behind, and at the end of each partition a record of a time of its own."""
+def _fill(subject: Subject, topic: str, behind: Behind, batches: Sequence[bytes], last_ms: int) -> None:
+    """Creates a topic with what is behind, and at the end of each partition a record of a time above all others."""
     subject.create_topic(topic, PARTITIONS, KEPT)
     with Cluster(subject.bootstrap) as cluster:
         for number in range(behind.batches):
             append(cluster, topic, number % PARTITIONS, batches[number % len(batches)])
         for partition in range(PARTITIONS):
-            append(cluster, topic, partition, encode_batch([NewRecord(b"", timestamp_ms=LAST_TIMESTAMP_MS)]))
+            append(cluster, topic, partition, encode_batch([NewRecord(b"", timestamp_ms=last_ms)]))
 
 
 def _forget(route: Route, topic: str, mirrored: str) -> None:

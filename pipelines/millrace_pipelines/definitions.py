@@ -51,6 +51,7 @@ from millrace_pipelines.defs.instance import instance_definitions
 from millrace_pipelines.defs.project_files import ProjectFiles, project_definitions
 from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
 from millrace_pipelines.last_good import FIRST, digest_of, good_copy, keep, note_fault, original
+from millrace_pipelines.mirror.own_target import settings_into
 from millrace_pipelines.project import find_project
 from millrace_pipelines.state_of_runs import state_of_run
 
@@ -109,21 +110,24 @@ class MillraceComponent(dg.StateBackedComponent):
         with Cluster(bootstrap, client_id="millrace-dagster", timeout_s=CLIENT_TIMEOUT_S, security=security) as cluster:
             there = topics_there(cluster)
             days = first_days(cluster, there - known.first_days.keys())
-            write_state(
-                state_path, known._replace(topics=known.topics | there, first_days={**days, **known.first_days})
-            )
+            known = known._replace(topics=known.topics | there, first_days={**days, **known.first_days})
+            write_state(state_path, known)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         """Returns the definitions of the topics that the cluster had when it was last asked, and of those declared."""
         with state_of_run(self.defs_state_config.key, state_path) as path:
             cluster = self.cluster(read_state(path), original(context.path))
+        if cluster.mirror is not None and original(context.path) == context.path:
+            settings_into(cluster.mirror.config)  # which says what is wrong there; the last good files go on without
         resources = {cluster.name: self.resource(), groups_resource(cluster.name): self.groups()}
         state = self.state_path(context.project_root)
         return cluster_definitions(cluster, resources, state, self.declaration.webhook)
 
     def cluster(self, state: State, directory: Path) -> DeclaredCluster:
         """Returns the cluster with the tables of the topics in a state, and of those declared."""
-        return declared_cluster(self.declaration, state.topics, directory, state.environment, state.first_days)
+        return declared_cluster(
+            self.declaration, state.topics, directory, state.environment, state.first_days, mirrored=state.mirrored
+        )
 
     def resource(self) -> MillraceResource:
         """Returns the resource with the cluster's addresses; those not declared are "" or name a variable."""

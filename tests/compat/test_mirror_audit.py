@@ -16,6 +16,8 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_ops.cli.app import app
+from millrace_pipelines.mirror import audit
+from millrace_pipelines.mirror.audited_logs import read_offset_map
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, create_offset_map_topic, map_records
 from millrace_pipelines.mirror.settings import Way
@@ -161,6 +163,21 @@ def test_what_either_side_has_deleted_is_no_difference(bootstrap, cluster, topic
     assert differences(bootstrap, topic) == []
     Admin(cluster).delete_records(topic, 0, 11)
     assert differences(bootstrap, topic) == []
+
+
+def test_what_is_deleted_whenever_an_offset_map_is_read_is_no_difference(bootstrap, cluster, topic, monkeypatch):
+    """A map of many runs takes longer to read than retention takes to delete the next segment."""
+    write(cluster, f"east.{topic}", RECORDS)
+    ends = count(1)
+
+    def read_meanwhile(*place):
+        Admin(cluster).delete_records(topic, 0, end := next(ends))
+        Admin(cluster).delete_records(f"east.{topic}", 0, end + 1)
+        return read_offset_map(*place)
+
+    monkeypatch.setattr(audit, "read_offset_map", read_meanwhile)
+    assert differences(bootstrap, topic) == []
+    assert next(ends) == 2, "it was compared at once"
 
 
 def test_records_of_its_own_after_a_switch_over_are_no_difference(bootstrap, cluster, topic):

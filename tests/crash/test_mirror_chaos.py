@@ -14,7 +14,9 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 
@@ -22,7 +24,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from mirror_judge import differences
 from mirror_load import PARTITIONS, TOPICS, Ordinary, Transactional, create_topics
-from mirror_sides import MILLRACE, cluster_of, drawn, happen
+from mirror_sides import MILLRACE, SESSION_TIMEOUT_MS, cluster_of, drawn, happen
 
 from millrace.client import Cluster
 from millrace.errors import MillraceError, SetupError
@@ -95,20 +97,27 @@ def skip_without_jars(*kinds):
 
 
 class Run:
-    """A mirror between two clusters under a load; what has happened is in `told`."""
+    """A mirror between two clusters under a load; what has happened is in `told`, and in told.txt."""
 
     def __init__(self, stack, source, target, *, folder, way, seed):
-        self.source, self.target, self.told = source, target, [f"MILLRACE_CHAOS_SEED={seed}"]
+        self.source, self.target = source, target
+        self.begun_s, self.told, self.told_file = time.monotonic(), [], folder / "told.txt"
+        self.tell(f"MILLRACE_CHAOS_SEED={seed}")
         create_topics(source.bootstrap, source.replicas)
         settings = mirror_settings(
             source=source.bootstrap, target=target.bootstrap, name=NAME, topics="|".join(TOPICS), way=way,
-            further={"topics_interval_ms": 1000},
+            further={"topics_interval_ms": 1000, "session_timeout_ms": SESSION_TIMEOUT_MS},
         )  # fmt: skip
         self.mirrors = [stack.enter_context(MirrorProcess(folder, settings, f"{one}")) for one in range(INSTANCES)]
         self.writers = [Ordinary(source.bootstrap, "ordinary", seed), Transactional(source.bootstrap, "payer", seed)]
         for each in self.writers:
             stack.callback(each.stopping.set)
             each.start()
+
+    def tell(self, what):
+        """Notes what happens, and how many seconds after the beginning."""
+        self.told.append(f"{time.monotonic() - self.begun_s:.1f} s: {what}")
+        self.told_file.write_text("\n".join(self.told))
 
     def await_goes_on(self, look, what, describe=str):
         """Waits until `look` returns something; fails at once where an instance of the mirror has ended by itself."""
@@ -129,10 +138,12 @@ class Run:
             self.await_goes_on(
                 partial(arriving.has, wanted), f"{wanted} records have come", lambda: f"{arriving.count}"
             )
-            self.told.append(f"fault {number}, {fault}")
+            self.tell(f"fault {number}, {fault}")
             happen(fault, parties[fault.party])
+        self.tell("no more faults")
         for each in self.writers:
             each.finish()
+        self.tell("no more records")
 
     def await_equal(self, *, is_followed):
         """Waits until nothing differs, and else fails with what does."""
@@ -154,15 +165,19 @@ def test_nothing_is_lost_doubled_or_shown(kinds_and_way, zookeeper, tmp_path, ro
     seed = int(os.environ.get("MILLRACE_CHAOS_SEED") or random.randrange(10**6))
     faults = list(islice(drawn(seed), len(list(rounds))))
     with contextlib.ExitStack() as stack:
-        source, target = (
-            stack.enter_context(cluster_of(kind, tmp_path / party, zookeeper.address))
+        sides = [
+            cluster_of(kind, tmp_path / party, zookeeper.address)
             for party, kind in zip(("source", "target"), kinds, strict=True)
-        )
+        ]
+        with ThreadPoolExecutor(len(sides)) as starting:
+            source, target = starting.map(stack.enter_context, sides)
         run = Run(stack, source, target, folder=tmp_path, way=way, seed=seed)
         stack.enter_context(told_if_it_fails(run.mirrors, run.told))
         run.play(faults)
         run.await_equal(is_followed=kinds[1] == MILLRACE and way != "copy")
+        run.tell("nothing differs")
         audit(tmp_path / "0.toml")
+        run.tell("the audit agrees")
     figures = Counter(f"{fault.party} {fault.kind}" for fault in faults)
     for name, number in sorted(sum((one.outcomes for one in run.writers), figures).items()):
         record_property(name, number)

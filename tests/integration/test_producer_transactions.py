@@ -90,7 +90,7 @@ def test_an_error_in_the_block_aborts_what_was_sent(served, topic, producer_type
     assert committed(served.bootstrap, topic) == [b"c"]
 
 
-def test_what_waits_is_dropped_by_an_abort_without_being_sent(served, topic):
+def test_what_waits_is_dropped_by_an_abort_without_being_sent(served, topic, caplog):
     with transactional(served.bootstrap, topic, queue_time=60_000) as producer:
         producer.begin_transaction()
         deliveries = send_each(producer, topic, b"a", b"b")
@@ -98,6 +98,7 @@ def test_what_waits_is_dropped_by_an_abort_without_being_sent(served, topic):
         assert [type(one.report().error) for one in deliveries] == [TransactionAbortedError] * 2
         with SimpleConsumer(served.bootstrap) as consumer:
             assert [consumer.latest(topic, index) for index in range(PARTITIONS)] == [0] * PARTITIONS
+    assert caplog.messages == [], "the transaction's end tells of its batches"
 
 
 def test_threads_share_a_transaction(served, topic):

@@ -1,6 +1,8 @@
 """Copying with a target whose transactions fail: whatever goes wrong, each committed record is there once, in order."""
 
+import math
 from concurrent.futures import Future
+from itertools import accumulate
 from random import Random
 
 import pytest
@@ -75,7 +77,17 @@ class Source:
 
     def read(self, offset):
         here = [data for base, data in self.batches if base + read_header(data).last_offset_delta >= offset]
-        here = here[: self.random.randrange(1, 4)]
+        return self._answer(offset, here[: self.random.randrange(1, 4)])
+
+    def read_all(self, offset, size_bytes):
+        """Returns as much as a broker does: whole batches up to a size, but at least one."""
+        here = [data for base, data in self.batches if base + read_header(data).last_offset_delta >= offset]
+        ends = accumulate(len(data) for data in here)
+        return self._answer(
+            offset, [data for data, end in zip(here, ends, strict=True) if end <= size_bytes] or here[:1]
+        )
+
+    def _answer(self, offset, here):
         end = offset if not here else read_header(here[-1]).next_offset
         aborted = tuple(
             AbortedTransaction(one, first) for one, first, last in self.aborted if first < end and last > offset
@@ -164,7 +176,7 @@ class Producer:
         self.target.end(self.name, commit=False)
 
     def begin_transaction(self):
-        self.has_failed, self.decided = False, None
+        self.has_failed, self.decided, self.taken = False, None, 0
         self.target.begin(self.name)
 
     def _send(self, place, values):
@@ -173,7 +185,8 @@ class Producer:
         if place in self.world.refusing:
             self.has_failed = True
             return Delivery(place, -1, BrokerError(ErrorCode.POLICY_VIOLATION, "never"))
-        if self.world.fails():
+        self.taken += 1
+        if self.world.fails() or self.taken > self.world.takes:
             self.has_failed = True
             return Delivery(place, -1, DeliveryTimeoutError("not in time"))
         offset = self.target.append(place, values, self.target.open[self.name])
@@ -224,14 +237,15 @@ class Producer:
 class World:
     """A source, a target, and two instances that share the partitions."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, most_bytes=200):
         self.random = Random(seed)
         self.source = {one.at_source: Source(self.random) for one in WHAT}
         self.target = Target()
         self.faults = True
+        self.takes = math.inf  # batches that the target takes in time in one transaction
         self.refusing = set()
         self.told = []
-        self.instances = {name: self._instance(name) for name in ("one", "two")}
+        self.instances = {name: self._instance(name, most_bytes) for name in ("one", "two")}
         self.share()
 
     def fails(self):
@@ -247,7 +261,10 @@ class World:
             group = GroupMetadata(GROUP, self.target.generation, name)
             copying.assign({one: Begin() for one in WHAT if owners[one] == name}, group)
 
-    def fetch(self, offsets, bounds=None):
+    def fetch(self, offsets, bounds):
+        if self.takes < math.inf:
+            size = bounds.answer_bytes // len(offsets)
+            return {place: self.source[place].read_all(offset, size) for place, offset in offsets.items()}
         return {
             place: NotLeaderError("moved") if self.fails() else self.source[place].read(offset)
             for place, offset in offsets.items()
@@ -265,7 +282,7 @@ class World:
 
         return Looks()
 
-    def _instance(self, name):
+    def _instance(self, name, most_bytes):
         def at_once(work):
             done = Future()
             done.set_result(work())
@@ -281,7 +298,7 @@ class World:
             check_gap=lambda what, gap: pytest.fail(f"{what} has no gap"),
         )
         around = Surroundings(Counters(), self.told.append, Clock(), Throttle(0))
-        bounds = TransactionBounds(0.1, 200)
+        bounds = TransactionBounds(0.1, most_bytes)
         return Copying("east", doors, around, at_once, bounds=bounds, rejoin=lambda: None)
 
 
@@ -338,3 +355,18 @@ def test_a_partition_that_the_target_refuses_stops_alone():
     check(world, WHAT[0])
     check(world, WHAT[2])
     assert world.target.read(("east.t", 1)) == []
+
+
+def test_a_target_that_takes_little_in_time_gets_little_at_once():
+    """Thousands of small batches wait at the source; a transaction of all of them would never be delivered."""
+    world = World(1, most_bytes=16 << 20)
+    world.faults, world.takes = False, 600
+    for log in world.source.values():
+        for _ in range(1000):
+            log.write()
+    world.share()
+    for _ in range(200):
+        for copying in world.instances.values():
+            copying.go_round()
+    for what in WHAT:
+        check(world, what)

@@ -10,6 +10,8 @@ What completes an operation may append records, and so check again. Therefore an
 so each ends exactly once, and operations end one after the other in the order in which they became ready: an end that
 makes others ready is over before theirs begin. An operation that fails is logged and stops no other one.
 
+No turn ends (`millrace.turns`) while operations are asked whether they are ready: others could be held, or end.
+
 Timers are set by `call_later`, as an event loop has it.
 """
 
@@ -21,6 +23,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from millrace.turns import undivided
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +84,9 @@ class Purgatory(Generic[Key]):
 
     def complete_or_hold(self, operation: DelayedOperation[Key], key: Key, wait_ms: int) -> None:
         """Completes an operation if it is ready, after those that were ready before; else holds it for `key`."""
-        if self._is_ready(operation, key):
+        with undivided():
+            is_ready = self._is_ready(operation, key)
+        if is_ready:
             self._end(operation.complete)
         else:
             self.hold(operation, (key,), wait_ms)
@@ -99,7 +105,9 @@ class Purgatory(Generic[Key]):
         watchers = self._watchers.get(key)
         if not watchers:
             return
-        for operation in [each for each in watchers.values() if self._is_ready(each, key)]:
+        with undivided():
+            ready = [each for each in watchers.values() if self._is_ready(each, key)]
+        for operation in ready:
             self.release(operation)
             self._ends.append(operation.complete)
         self._end_in_order()

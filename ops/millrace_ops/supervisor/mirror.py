@@ -11,22 +11,20 @@ for.
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from millrace.client import Groups
-from millrace.errors import BrokerError, ErrorCode, InvalidConfigError, MillraceError
+from millrace.errors import BrokerError, ErrorCode, MillraceError
 from millrace_ops.supervisor.supervised import Service
+from millrace_pipelines.mirror.own_target import settings_into, target_options
 from millrace_pipelines.mirror.settings import MirrorSettings, Side
-from millrace_pipelines.mirror.settings_file import read_settings
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.states import State, States
 
 PART = "mirror"
-LATER = "127.0.0.1:9092"  # in place of an address that only a started platform has
 TIMEOUT_MS = "5000"
+OPTIONS = {"bootstrap": "--target", "client_config": "--target-client-config"}
 
 
 class PlatformMirror:
@@ -41,32 +39,22 @@ class PlatformMirror:
 
     def __init__(self, config: str) -> None:
         self._config = config
-        self._has_target = _has_target(config)
-        self.settings(LATER, None)
+        settings_into(config)
 
     def settings(self, bootstrap: str, client_config: str | None) -> MirrorSettings:
         """Returns the settings, with the platform's address and client properties where the file names no target."""
-        own = {"bootstrap": bootstrap} | ({} if client_config is None else {"client_config": client_config})
-        return read_settings(self._config, {} if self._has_target else {"target": own})
+        return settings_into(self._config, bootstrap, client_config)
 
     def service(self, bootstrap: str, client_config: str | None) -> Service:
         """Returns the service of the mirror; it is ready as soon as it runs, since it waits for its clusters."""
-        target = [] if self._has_target else ["--target", bootstrap]
-        if target and client_config is not None:
-            target += ["--target-client-config", client_config]
+        target = target_options(self._config, bootstrap, client_config).get("target", {})
+        options = [part for name, value in target.items() for part in (OPTIONS[name], value)]
         return Service(
             name=PART,
-            command=(sys.executable, "-u", "-m", "millrace_ops", "mirror", "--config", self._config, *target),
+            command=(sys.executable, "-u", "-m", "millrace_ops", "mirror", "--config", self._config, *options),
             restarts=True,
             is_ready=lambda _: True,
         )
-
-
-def _has_target(config: str) -> bool:
-    try:
-        return "target" in tomllib.loads(Path(config).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidConfigError(f"{config}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def mirror_problem(settings: MirrorSettings) -> str:

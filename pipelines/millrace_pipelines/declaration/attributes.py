@@ -130,6 +130,36 @@ class _Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class MirrorRuns(StrEnum):
+    """Who mirrors: Dagster's runs, or a service beside it, which Dagster only observes."""
+
+    DAGSTER = "dagster"
+    SERVICE = "service"
+
+
+class MirrorDeclaration(_Declared):
+    """A mirror that brings topics of other clusters into this one.
+
+    Attributes:
+        config: The settings of the mirror (TOML), a path beside the `defs.yaml`. The target is this cluster, unless
+            they name another address.
+        runs: Whether runs of Dagster mirror, or only show what a service mirrors.
+        schedule: When a run mirrors: a cron schedule, in UTC; by default every five minutes.
+        max_checked_records: How many offsets of a partition one check compares at most.
+    """
+
+    config: str = Field(min_length=1)
+    runs: MirrorRuns = MirrorRuns.SERVICE
+    schedule: Cron | None = None
+    max_checked_records: int = Field(default=1_000_000, ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.schedule is not None and self.runs is MirrorRuns.SERVICE:
+            raise ValueError("a schedule is for runs: dagster; a service mirrors all the time")
+        return self
+
+
 class TableDeclaration(_Declared):
     """A table that a topic becomes, or one for each topic that a pattern matches as a whole.
 
@@ -221,6 +251,7 @@ class ClusterDeclaration(_Declared):
         load_new_records: Whether the sensor that loads tables without a schedule runs until somebody stops it.
         reload_since: The first day that can be reloaded by partition; by default that of each topic's first record.
         undeclared_topics: Whether topics that no declaration fits are ignored, shown, or loaded as raw records.
+        mirror: The mirror that brings topics of other clusters into this one.
         tables: The declarations.
     """
 
@@ -240,6 +271,7 @@ class ClusterDeclaration(_Declared):
     load_new_records: bool = True
     reload_since: date | None = None
     undeclared_topics: Undeclared = Undeclared.OBSERVE
+    mirror: MirrorDeclaration | None = None
     tables: tuple[TableDeclaration, ...] = ()
 
     @model_validator(mode="after")

@@ -3,9 +3,9 @@
 A topic becomes the table of the declaration that names it, else of the first pattern that matches it. What becomes of
 all other topics is said by `undeclared_topics`.
 
-The asset keys of a topic are `CLUSTER/KIND/TOPIC`, where KIND is topic, table, dead_letters or reload. They follow from
-its name alone. What else the cluster has changes none of them, for with a key an asset would lose its history, its
-checks and its alerts.
+The asset keys of a topic are `CLUSTER/KIND/TOPIC`, where KIND is topic, table, dead_letters, reload or mirror. They
+follow from its name alone. What else the cluster has changes none of them, for with a key an asset would lose its
+history, its checks and its alerts.
 
 Dagster derives the names of a step's inputs and outputs from keys, and makes an `_` of each `.` and `-`. So that
 `shop.orders` and `shop_orders` can be loaded by one step, a step is made for keys that stay apart in this
@@ -17,7 +17,7 @@ topic's name. `checksum_in_keys` of a declaration keeps them.
 The state is what definitions are made of beside their declarations, as it was when it was last looked at:
 
     {"version": 1, "topics": ["flights", "orders-eu"], "environment": {"schema_dir": "/srv/schemas", …},
-     "first_days": {"flights": "2026-03-01"}}
+     "first_days": {"flights": "2026-03-01"}, "mirrored": {"east.orders": "east/orders"}}
 
 With it, definitions load without a broker, and are the same in each process, whatever its environment is. Internal
 topics are left out. The first day of a topic is that of its first record, in UTC, as it was when it was first asked
@@ -42,8 +42,17 @@ import dagster as dg
 from millrace.client import Cluster
 from millrace.client.log_offsets import read_first_times
 from millrace.internal_topics import INTERNAL_TOPICS
-from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration, Undeclared
+from millrace_pipelines.declaration.attributes import (
+    ClusterDeclaration,
+    MirrorDeclaration,
+    TableDeclaration,
+    Undeclared,
+)
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC
+from millrace_pipelines.mirror.states import STATES_TOPIC
 
+NOT_SHOWN = INTERNAL_TOPICS | {STATES_TOPIC, OFFSET_MAP_TOPIC}
+"""Topics in which brokers, or a mirror, keep their own state."""
 VERSION = 1
 EPOCH = date(1970, 1, 1)
 END_OF_TIME_MS = (date.max - EPOCH) // timedelta(milliseconds=1)
@@ -70,11 +79,15 @@ class Environment(NamedTuple):
 
 
 class State(NamedTuple):
-    """The content of the component's state file: topics, the environment, and first days, as last looked at."""
+    """The content of the component's state file: topics, the environment, and first days, as last looked at.
+
+    `mirrored` has, by topic, where a mirror has it from: the source's name and the topic there, `NAME/TOPIC`.
+    """
 
     topics: frozenset[str] = frozenset()
     environment: Environment = Environment()
     first_days: Mapping[str, date] = {}
+    mirrored: Mapping[str, str] = {}
 
 
 def environment_of(variables: Mapping[str, str]) -> Environment:
@@ -89,7 +102,7 @@ def environment_of(variables: Mapping[str, str]) -> Environment:
 
 def topics_there(cluster: Cluster) -> frozenset[str]:
     """Returns the names of a cluster's topics without internal ones; raises ClientError."""
-    return frozenset(cluster.metadata(None).topics.keys() - INTERNAL_TOPICS)
+    return frozenset(cluster.metadata(None).topics.keys() - NOT_SHOWN)
 
 
 def first_days(cluster: Cluster, topics: Iterable[str]) -> dict[str, date]:
@@ -119,6 +132,7 @@ def write_state(path: Path, state: State) -> None:
         "topics": sorted(state.topics),
         "environment": state.environment._asdict(),
         "first_days": {topic: day.isoformat() for topic, day in sorted(state.first_days.items())},
+        "mirrored": dict(sorted(state.mirrored.items())),
     }
     written.write_text(json.dumps(content), encoding="utf-8")
     written.replace(path)
@@ -133,7 +147,10 @@ def read_state(path: Path | None) -> State:
     if not isinstance(content, dict) or content.get("version") != VERSION:
         return State()
     return State(
-        _topics(content.get("topics")), _environment(content.get("environment")), _days(content.get("first_days"))
+        _topics(content.get("topics")),
+        _environment(content.get("environment")),
+        _days(content.get("first_days")),
+        _mirrored(content.get("mirrored")),
     )
 
 
@@ -153,6 +170,10 @@ def _days(days: object) -> dict[str, date]:
         return {topic: date.fromisoformat(day) for topic, day in days.items()} if isinstance(days, dict) else {}
     except (TypeError, ValueError):
         return {}
+
+
+def _mirrored(topics: object) -> dict[str, str]:
+    return {one: str(key) for one, key in topics.items()} if isinstance(topics, dict) else {}
 
 
 def write_topics(path: Path, topics: Iterable[str]) -> None:
@@ -179,6 +200,7 @@ class AssetKeys(NamedTuple):
     table: dg.AssetKey
     dead_letters: dg.AssetKey
     reload: dg.AssetKey
+    mirror: dg.AssetKey
 
 
 def asset_keys(cluster: str, topic: str, *, with_checksum: bool = False) -> AssetKeys:
@@ -219,6 +241,7 @@ RAW = TableDeclaration(pattern=".*")
 TOPIC = "{topic}"
 NO_ENVIRONMENT = Environment()
 NO_DAYS: Mapping[str, date] = {}
+NONE_MIRRORED: Mapping[str, str] = {}
 CLUSTER_TAG = "millrace/cluster"
 GROUP_END = re.compile(r"[._-]")
 NO_GROUP_CHARACTERS = re.compile(r"[^a-zA-Z0-9_]")
@@ -248,6 +271,21 @@ class DeclaredTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredMirror:
+    """A mirror into a cluster, as declared.
+
+    Attributes:
+        declared: What is declared of it.
+        config: The path of its settings.
+        topics: By topic, where it has it from, `NAME/TOPIC`, as it was when it was last asked.
+    """
+
+    declared: MirrorDeclaration
+    config: str
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCluster:
     """A cluster with its topics and tables, from which Dagster's definitions are made.
 
@@ -261,6 +299,7 @@ class DeclaredCluster:
         has_zookeeper: Whether its brokers run with ZooKeeper, so that there may be groups in it.
         has_admin: Whether its brokers have an admin endpoint, which Apache Kafka's have not.
         environment: What the environment added when it was last looked at.
+        mirror: The mirror into it, if one is declared.
     """
 
     name: str
@@ -272,6 +311,7 @@ class DeclaredCluster:
     has_zookeeper: bool
     has_admin: bool
     environment: Environment
+    mirror: DeclaredMirror | None = None
 
     @property
     def tags(self) -> dict[str, str]:
@@ -293,6 +333,8 @@ def declared_cluster(
     directory: Path,
     environment: Environment = NO_ENVIRONMENT,
     first_days: Mapping[str, date] = NO_DAYS,
+    *,
+    mirrored: Mapping[str, str] = NONE_MIRRORED,
 ) -> DeclaredCluster:
     """Returns all topics that are declared by name or known to the cluster, with their tables."""
     known = frozenset(topics)
@@ -321,7 +363,14 @@ def declared_cluster(
         has_zookeeper=bool(declaration.zookeeper) or environment.has_zookeeper,
         has_admin=bool(declaration.admin_url) or environment.has_admin,
         environment=environment,
+        mirror=_mirror(declaration.mirror, directory, mirrored),
     )
+
+
+def _mirror(declared: MirrorDeclaration | None, directory: Path, mirrored: Mapping[str, str]) -> DeclaredMirror | None:
+    if declared is None:
+        return None
+    return DeclaredMirror(declared=declared, config=str(directory / declared.config), topics=mirrored)
 
 
 def _shows(declaration: ClusterDeclaration) -> bool:

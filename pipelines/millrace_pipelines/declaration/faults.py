@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from millrace.suggestions import did_you_mean
-from millrace_pipelines.declaration.attributes import ClusterDeclaration, TableDeclaration
+from millrace_pipelines.declaration.attributes import ClusterDeclaration, MirrorDeclaration, TableDeclaration
 
 COMPONENT = "millrace_pipelines.MillraceComponent"
 KEYS_OF_A_FILE = ("type", "attributes", "requirements", "template_vars_module", "post_processing")
@@ -62,7 +62,11 @@ def _fields_beside(field: str) -> list[str]:
     """Returns the fields that may stand where a file has the field of this path."""
     if not field.startswith("attributes."):
         return [*KEYS_OF_A_FILE]
-    model = TableDeclaration if field.startswith("attributes.tables.") else ClusterDeclaration
+    models: dict[str, type[BaseModel]] = {
+        "attributes.tables.": TableDeclaration,
+        "attributes.mirror.": MirrorDeclaration,
+    }
+    model = next((one for beginning, one in models.items() if field.startswith(beginning)), ClusterDeclaration)
     return [one.alias or name for name, one in model.model_fields.items()]
 
 

@@ -3,6 +3,7 @@
     topic ──> table ──> dead letters     by the group that the topic's name begins with, with their checks
     retention   compaction   recovery_check   table_upkeep     in the group maintenance_CLUSTER
     reload/…    a target for each table, by the day            in the group reload_CLUSTER
+    mirror/…    what a mirror brings, before the topic of the same name, and mirrored_topics
 
 All keys begin with the cluster's name, and all other names end with it, so that two clusters in one instance share
 nothing but the pool of Spark.
@@ -44,6 +45,9 @@ from millrace_pipelines.defs.maintenance import (
     table_upkeep_asset,
 )
 from millrace_pipelines.defs.maintenance_by_protocol import OF_FOREIGN_LOGS, log_check_asset, settings_assets
+from millrace_pipelines.defs.mirror_assets import mirror_assets
+from millrace_pipelines.defs.mirror_automation import mirror_schedules, mirror_sensors
+from millrace_pipelines.defs.mirror_checks import mirror_checks
 from millrace_pipelines.defs.repairs import reloads_by_day, repair_jobs
 from millrace_pipelines.defs.table_check_results import findings_list
 from millrace_pipelines.defs.table_checks import table_checks
@@ -157,13 +161,28 @@ def cluster_definitions(
     groups_checks = [groups_check(name)] if groups else []
     alerts = [alerts_sensor(cluster, webhook)] if webhook is not None or cluster.environment.has_webhook else []
     return dg.Definitions(
-        assets=linked([*cluster_assets(cluster), *reloads_by_day(cluster), *maintenance_assets(cluster), *groups]),
-        asset_checks=[*table_checks(cluster), *topic_checks(cluster), *groups_checks],
+        assets=linked(
+            [
+                *cluster_assets(cluster),
+                *reloads_by_day(cluster),
+                *maintenance_assets(cluster),
+                *groups,
+                *mirror_assets(cluster),
+            ]
+        ),
+        asset_checks=[*table_checks(cluster), *topic_checks(cluster), *groups_checks, *mirror_checks(cluster)],
         jobs=[*_load_job(cluster), *repair_jobs(cluster)],
-        sensors=[topics_sensor(cluster, state), *load_sensors(cluster), table_history_sensor(cluster), *alerts],
+        sensors=[
+            topics_sensor(cluster, state),
+            *load_sensors(cluster),
+            table_history_sensor(cluster),
+            *mirror_sensors(cluster),
+            *alerts,
+        ],
         schedules=[
             *maintenance_schedules(name, [*(OF_LOGS if cluster.has_admin else OF_FOREIGN_LOGS), *OF_TABLES]),
             *table_schedules(cluster),
+            *mirror_schedules(cluster),
             *([ownership_schedule(name)] if groups else []),
         ],
         resources=resources,

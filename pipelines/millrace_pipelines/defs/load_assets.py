@@ -108,19 +108,22 @@ def noting_attempts(
 
 def cluster_assets(cluster: DeclaredCluster) -> Specs:
     """Returns the assets of a cluster's topics, tables and dead letters."""
-    topics = [_topic_spec(table) for table in cluster.tables]
+    mirrored = cluster.mirror.topics if cluster.mirror is not None else {}
+    topics = [_topic_spec(table, is_mirrored=table.topic in mirrored) for table in cluster.tables]
     letters = [_dead_letters_spec(table) for table in cluster.loaded if table.schema is not None]
     return [*topics, *letters, *([_loads(cluster)] if cluster.loaded else [])]
 
 
-def _topic_spec(table: DeclaredTable) -> dg.AssetSpec:
+def _topic_spec(table: DeclaredTable, *, is_mirrored: bool) -> dg.AssetSpec:
+    who = "A mirror fills it" if is_mirrored else "Producers fill it"
     return dg.AssetSpec(
         table.keys.topic,
+        deps=[table.keys.mirror] if is_mirrored else [],
         group_name=table.asset_group,
         kinds={"kafka", "topic"},
         owners=table.declared.owners,
         tags=table.declared.tags,
-        description=f"The topic {table.topic}. Producers fill it; a sensor reports its offsets as they move.",
+        description=f"The topic {table.topic}. {who}; a sensor reports its offsets as they move.",
     )
 
 

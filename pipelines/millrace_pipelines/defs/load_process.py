@@ -125,11 +125,10 @@ def run_jobs(
     """
     waiting = {job.key: job for job in jobs}
     while waiting:
-        child = ChildProcess(
-            context, Work(jobs=tuple(waiting.values()), master=master, spark_settings=spark_settings or {})
-        )
+        work = Work(jobs=tuple(waiting.values()), master=master, spark_settings=spark_settings or {})
+        child = ChildProcess(context, COMMAND, WORK.dump_python(work, mode="json"))
         begun, has_reported = None, False
-        for message in child.messages():
+        for message in map(MESSAGE.validate_python, child.messages()):
             begun = message.key
             outcome = _outcome(waiting[message.key], message)
             if outcome is not None:
@@ -148,33 +147,38 @@ def _outcome(job: Job, message: Message) -> Outcome | None:
 
 
 class ChildProcess:
-    """The child process that runs the jobs of a step.
+    """The child process that does the work of a step.
+
+    Args:
+        context: The step that runs.
+        command: The process.
+        extras: The work, as JSON values, which reaches the process as the extras of Pipes.
 
     Attributes:
         status: The exit status, negative for a signal; it is known once all messages have been yielded.
     """
 
-    def __init__(self, context: Context, work: Work) -> None:
+    def __init__(self, context: Context, command: Sequence[str], extras: Mapping[str, object]) -> None:
         self._context = context
-        self._work = work
+        self._command = command
+        self._extras = extras
         self.status = 0
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[object]:
         """Starts the process, and yields its messages until it has ended; ends it where the caller stops reading."""
-        extras = WORK.dump_python(self._work, mode="json")
         reader = MessageFile()
-        with _pipes(self._context, reader, extras) as session:
+        with _pipes(self._context, reader, self._extras) as session:
             seen = 0
             for _ in self._poll(session.get_bootstrap_env_vars()):
                 reader.read()
                 told = session.get_custom_messages()[seen:]
                 seen += len(told)
-                yield from map(MESSAGE.validate_python, told)
-        yield from map(MESSAGE.validate_python, session.get_custom_messages()[seen:])
+                yield from told
+        yield from session.get_custom_messages()[seen:]
 
     def _poll(self, environment: Mapping[str, str]) -> Iterator[None]:
         """Starts the child process, and yields every POLL_INTERVAL_S until it has ended."""
-        with _started(environment) as process:
+        with _started(self._command, environment) as process:
             while True:
                 try:
                     self.status = process.wait(POLL_INTERVAL_S)
@@ -207,9 +211,9 @@ def _pipes(context: Context, reader: MessageFile, extras: Mapping[str, object]) 
 
 
 @contextmanager
-def _started(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Yields the child, started in a process group that is killed at the end; after an error it gets time to stop."""
-    process = start_with_lifeline(COMMAND, environment={**os.environ, **environment})
+    process = start_with_lifeline(command, environment={**os.environ, **environment})
     try:
         yield process
     except BaseException:

@@ -8,7 +8,7 @@ It keeps the definitions up to the cluster's topics: their state is written, and
 
     look ─► new topics, or topics that two looks in a row lack ─► state (declaration.cluster) ─► reload by the webserver
                     the first records of a topic ───────────────►
-                             another environment ───────────────►
+              another environment, other mirrored topics ───────►
 
 Where no webserver is named (MILLRACE_DAGSTER_URL), the state is written, and the tick says that a reload is needed.
 """
@@ -29,9 +29,10 @@ from millrace.client import Cluster, LogOffsets, TopicMetadata, read_log_offsets
 from millrace.client.answers import check
 from millrace.client.fetched import IsolationLevel
 from millrace.errors import MillraceError, PlatformError
-from millrace.internal_topics import INTERNAL_TOPICS
 from millrace_pipelines.declaration.cluster import (
     NO_DAYS,
+    NONE_MIRRORED,
+    NOT_SHOWN,
     DeclaredCluster,
     Environment,
     State,
@@ -42,6 +43,7 @@ from millrace_pipelines.declaration.cluster import (
     write_state,
 )
 from millrace_pipelines.defs.code_location import reload_location
+from millrace_pipelines.defs.mirror_assets import topics_of_mirror
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.ticks import counted, failing_in_words, pack_cursor, unpack_cursor
 from millrace_pipelines.defs.topic_checks import (
@@ -122,7 +124,7 @@ def read_topic_offsets(cluster: Cluster, isolation: IsolationLevel = IsolationLe
     An open transaction's records are left out where `isolation` is READ_COMMITTED.
     """
     metadata = cluster.metadata(None)
-    topics = {name: topic for name, topic in sorted(metadata.topics.items()) if name not in INTERNAL_TOPICS}
+    topics = {name: topic for name, topic in sorted(metadata.topics.items()) if name not in NOT_SHOWN}
     partitions = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
     logs = read_log_offsets(cluster, partitions, isolation, metadata=metadata)
     found: dict[str, TopicOffsets] = {}
@@ -166,7 +168,7 @@ class TopicChanges(NamedTuple):
 def topic_changes(seen: Seen, look: Look, known: Iterable[str]) -> TopicChanges:
     """Compares the topics as read now with the cursor's; returns the changes. `known` are those in the state file."""
     known = set(known)
-    missing = known - (look.topics.keys() | look.failed.keys()) | known & INTERNAL_TOPICS
+    missing = known - (look.topics.keys() | look.failed.keys()) | known & NOT_SHOWN
     gone = missing & seen.missing
     digests = {name: digest(topic) for name, topic in look.topics.items()}
     unseen = (missing - gone) | look.failed.keys()
@@ -225,15 +227,17 @@ def update_state(
     gone: Iterable[str],
     environment: Environment,
     first_days: Mapping[str, date] = NO_DAYS,
+    *,
+    mirrored: Mapping[str, str] = NONE_MIRRORED,
 ) -> State:
-    """Changes topics, environment and first days in the component's state file, and returns the new state.
+    """Changes topics, environment, first days and what is mirrored in the state file, and returns the new state.
 
     A first day that is known stays. Raises PlatformError where the file can't be written.
     """
     before = read_state(path)
     topics = (before.topics | frozenset(added)) - frozenset(gone)
     days = {topic: day for topic, day in {**first_days, **before.first_days}.items() if topic in topics}
-    after = State(topics, environment, days)
+    after = State(topics, environment, days, mirrored)
     if after != before:
         try:
             write_state(path, after)
@@ -269,12 +273,13 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
             begun = {topic.topic for topic in look.topics.values() if topic.records}
             days = first_days(client, begun - known.first_days.keys())
             moved = {topic.topic for topic in changes.moved}
+            mirrored = topics_of_mirror(cluster.mirror, millrace)
             checks = list(check_evaluations(client, stale_checks(context.instance, checked_topics(cluster), moved)))
         log_failed(context, look)
         for name, reason in creation.refused.items():
             context.log.error("topic %s can't be created: %s", name, reason)
         with failing_in_words():
-            now = update_state(state, changes.added, changes.gone, environment_of(os.environ), days)
+            now = update_state(state, changes.added, changes.gone, environment_of(os.environ), days, mirrored=mirrored)
             told = _told(context, cluster, millrace, now)
         keys = {table.topic: table.keys.topic for table in cluster.tables}
         return dg.SensorResult(
@@ -288,7 +293,8 @@ def topics_sensor(cluster: DeclaredCluster, state: Path) -> dg.SensorDefinition:
 
 def _told(context: dg.SensorEvaluationContext, cluster: DeclaredCluster, millrace: MillraceResource, now: State) -> str:
     """Has Dagster reload the definitions where they lack the state `now`; returns the end of the tick's summary."""
-    if now == State(cluster.known_topics, cluster.environment, cluster.first_days):
+    mirrored = cluster.mirror.topics if cluster.mirror is not None else {}
+    if now == State(cluster.known_topics, cluster.environment, cluster.first_days, mirrored):
         return ""
     if not millrace.dagster_url:
         return "; the definitions know of these changes once the code location is loaded again"

@@ -221,13 +221,16 @@ class MirrorAudit:
         here = target.offsets()
         after, there = self._progress(report), source.offsets()
         mapped = read_offset_map(self._target, self._mirror, topic.source, partition)
+        # The starts last, right before the logs are read: retention may delete much while a large map is read.
+        here = here._replace(start_offset=target.offsets().start_offset)
+        there = there._replace(start_offset=source.offsets().start_offset)
         start = topic.starts.get(partition, 0)
         begin = max(there.start_offset, start)
         end = max(there.end_offset if after is None else min(after, there.end_offset), begin)
         own = mapped.last.target_end if topic.has_ended and mapped and mapped.last else here.end_offset
         pairs = _Pairs(report, mapped)
         report.source, report.target = Offsets(begin, end), Offsets(here.start_offset, own)
-        report.to_come = there.end_offset - end
+        report.to_come = max(there.end_offset - end, 0)
         cut = Cut(source=there.start_offset > start, target=here.start_offset > 0)
         certain = end if before is None else before
         if compacted:

@@ -9,11 +9,29 @@ from millrace.client.damaged_batches import MissingOffsetsError, is_compacted
 from millrace.client.fetched import IsolationLevel
 from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import Partition
-from millrace.errors import MillraceError
+from millrace.errors import ClientError, MillraceError
 from millrace.records.intervals import Interval
 from millrace_pipelines.mirror.stops import Mirrored
 
 COMPACTION_KNOWN_S = 60.0
+
+
+class SameClusterError(ClientError):
+    """A source and the target are the same cluster, or say that they are."""
+
+
+def check_two_clusters(name: str, source: Cluster, target: Cluster) -> None:
+    """Raises SameClusterError where the source of this name has the cluster id of the target.
+
+    A record's origins are cluster ids: one id for both would make every topic one that comes from the target.
+    """
+    source_id, target_id = (one.metadata([]).cluster_id for one in (source, target))
+    if source_id is not None and source_id == target_id:
+        raise SameClusterError(
+            f"source {name} and the target have the same cluster id, {source_id}: either the addresses are those of "
+            "one cluster, which is not mirrored into itself, or two clusters were given one id by hand; "
+            "name another cluster, or give one of the two an id of its own"
+        )
 
 
 class ClusterLooks:

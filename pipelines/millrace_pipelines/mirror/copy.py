@@ -16,18 +16,18 @@ What is passed over, as markers, records of aborted transactions and gaps of com
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from millrace.client.fetched import FetchedBatch, FetchedData
 from millrace.client.groups import GroupOffset
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import CorruptRecordError, MillraceError, RecordError
+from millrace.errors import MillraceError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, Buffer, check_crc, read_header
 from millrace.records.rebatch import SourceRun, producible
 from millrace.records.record import decode_batch, encode_records
-from millrace_pipelines.mirror.follow import GapCheck
+from millrace_pipelines.mirror.follow import Ahead, GapCheck
 from millrace_pipelines.mirror.settings import Accept
 from millrace_pipelines.mirror.stops import Mirrored, Stop, damaged, foreign, purged, recreated, refused, truncated
 
@@ -125,6 +125,7 @@ class Copy:
     stop: Stop | None = None
     trouble: MillraceError | None = None
     _leader_epoch: int = NO_LEADER_EPOCH
+    _ahead: Ahead = field(default_factory=Ahead)
     _joins: bool = False
     _checks_again: bool = False
 
@@ -229,7 +230,9 @@ class Copy:
                 if not index and NO_LEADER_EPOCH != self._leader_epoch != batch.header.partition_leader_epoch:
                     self.failed(None)
                     return None
-                self._check(batch, fetched.high_watermark)
+                if self._ahead.has(batch.header, fetched.high_watermark):
+                    break
+                self._check(batch)
                 part = None if batch.is_passed_over else _part(batch, self.next_offset)
                 parts += [] if part is None else [part]
                 self._leader_epoch, self._joins = batch.header.partition_leader_epoch, False
@@ -241,13 +244,10 @@ class Copy:
             self.failed(error)
         return Portion(tuple(parts), progress) if progress.next_offset > fetched.asked_offset else None
 
-    def _check(self, batch: FetchedBatch, high_watermark: int) -> None:
+    def _check(self, batch: FetchedBatch) -> None:
         """Raises RecordError for a batch that is damaged, or offsets that are missing before it."""
         if batch.absent is not None and not self._joins:
             self.check_gap(self.what, batch.absent)
-        if batch.header.next_offset > high_watermark:
-            end = batch.header.next_offset
-            raise CorruptRecordError(f"a batch says that it ends at offset {end}, the log ends at {high_watermark}")
         check_crc(batch.data, 0, batch.header)
 
     def _stop(self, stop: Stop) -> None:

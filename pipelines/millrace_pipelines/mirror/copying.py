@@ -5,10 +5,10 @@
 
 One transaction is open at a time. It has the records, their runs for the offset map, and the progress, which the group
 takes from this member of this generation alone (KIP-447). It is committed after a time, or after so many bytes, or
-once the source has no more.
+once the source has no more. After one that failed there are fewer bytes, as a busy target may not take more in time.
 
     a batch that the target will never take   the transaction is aborted, and that partition left out
-    an error that may pass                    aborted; all of them go on from their progress
+    an error that may pass                    aborted; all go on from their progress, with half as many bytes at a time
     the member is fenced, or has rejoined     aborted; all partitions are dropped until there is an assignment
     nobody knows whether a commit counts      the commit is repeated; where that can't be, the progress is read again
 """
@@ -30,11 +30,11 @@ from millrace.errors import BrokerUnreachableError, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.mirror.copy import Copy, CopyLook, Ids, Phase, Portion, Progress
 from millrace_pipelines.mirror.counters import PartitionCounters
-from millrace_pipelines.mirror.fetching import WAIT_MS, Answers
+from millrace_pipelines.mirror.fetching import ANSWER_BYTES, PARTITION_BYTES, WAIT_MS, Answers
 from millrace_pipelines.mirror.fetching import Bounds as FetchBounds
 from millrace_pipelines.mirror.follow import GapCheck
 from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
-from millrace_pipelines.mirror.pauses import Backoff
+from millrace_pipelines.mirror.pauses import Backoff, Size
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
 from millrace_pipelines.mirror.telling import Troubles
@@ -102,7 +102,8 @@ class Copying:
         self._now_s = around.clock.monotonic_s
         self._throttle = around.throttle
         self._background = background
-        self._bounds = bounds
+        self._interval_s = bounds.interval_s
+        self._size = Size(bounds.size_bytes)
         self._rejoin = rejoin
         self._troubles = Troubles(around.tell, around.clock)
         self._lines: dict[Mirrored, _Line] = {}
@@ -257,13 +258,14 @@ class Copying:
     def _fetch(self) -> Future[Answers] | None:
         """Begins to fetch what is wanted; returns None where nothing is, or the throttle says to wait."""
         lines = [one for one in self._due() if one.copy.wants_fetch]
-        is_full = self._transaction.size_bytes >= self._bounds.size_bytes
+        is_full = self._transaction.size_bytes >= self._size.now
         if not lines or is_full or self._throttle.pause_s(self._now_s()) > 0:
             return None
         lines.sort(key=lambda one: one.served)
         offsets = {one.copy.what.at_source: one.copy.next_offset for one in lines}
         wait_ms = 0 if self._transaction.is_open else WAIT_MS
-        return self._background(lambda: self._doors.fetches.fetch(offsets, FetchBounds(wait_ms=wait_ms)))
+        bounds = FetchBounds(min(self._size.now, ANSWER_BYTES), min(self._size.now, PARTITION_BYTES), wait_ms)
+        return self._background(lambda: self._doors.fetches.fetch(offsets, bounds))
 
     def _take(self, answers: Answers) -> None:
         self._round += 1
@@ -291,8 +293,8 @@ class Copying:
     def _commit_if_due(self) -> bool:
         if not self._transaction.is_open or self._group is None:
             return False
-        is_due = self._transaction.age_s >= self._bounds.interval_s
-        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._bounds.size_bytes):
+        is_due = self._transaction.age_s >= self._interval_s
+        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._size.now):
             return False
         self._take_end(self._transaction.commit(self._group))
         return True
@@ -313,6 +315,7 @@ class Copying:
                 one.copy.was_rolled_back()
         if ended.outcome is Outcome.COMMITTED:
             self._troubles.works("the target")
+            self._size.was_sent()
             if self._suspects and self._suspects[0] in lines:
                 self._suspects.popleft()
         elif ended.outcome is Outcome.FENCED:
@@ -328,6 +331,8 @@ class Copying:
     def _blame(self, ended: Ended, lines: Mapping[Mirrored, _Line]) -> None:
         """Leaves out the partitions that failed; tries each alone where the brokers don't tell which one did."""
         refused, failing = dict(ended.refused), dict(ended.failing)
+        if ended.error is not None or failing:
+            self._size.was_too_large()
         if ended.error is not None and not refused and not failing:
             cause = ended.error.__cause__
             error = cause if isinstance(cause, MillraceError) else ended.error

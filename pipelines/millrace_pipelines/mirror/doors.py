@@ -25,8 +25,6 @@ from millrace_pipelines.mirror.settings import MirrorSettings, Source
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.transaction import Transaction, Transactional
 
-TRANSACTION_TIMEOUT_MS = 10_000  # a dead instance's transaction holds nobody up for longer
-DELIVERY_TIMEOUT_MS = 8_000
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
 
 
@@ -70,13 +68,17 @@ def copying_of(
     looks, consumer, groups = ClusterLooks(at_source, COMMITTED), SimpleConsumer(at_source), Groups(at_target)
     transactional_id = f"{group_of(source.name)}-{uuid.uuid4()}"
 
+    # A dead instance's transaction holds nobody up for longer than its partitions do.
+    timeout_ms = settings.session_timeout_ms
+    delivery_ms = timeout_ms * 4 // 5
+
     def producer() -> Transactional:
         return settings.target.producer(
             producer_type="async",
             transactional_id=transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
-            max_block_ms=DELIVERY_TIMEOUT_MS,
+            transaction_timeout_ms=timeout_ms,
+            delivery_timeout_ms=delivery_ms,
+            max_block_ms=delivery_ms,
             queue_time=0,
         )
 

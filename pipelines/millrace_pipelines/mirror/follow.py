@@ -20,11 +20,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import NamedTuple
 
 from millrace.client.fetched import FetchedBatch, FetchedData
 from millrace.errors import CorruptRecordError, MillraceError, RecordError
-from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, check_crc, walk
+from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, BatchHeader, check_crc, walk
 from millrace.records.intervals import Interval
 from millrace_pipelines.mirror.same_records import Sameness, compared
 from millrace_pipelines.mirror.settings import Accept
@@ -88,6 +89,27 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
+class Ahead:
+    """Finds batches that an answer has although they end above the high watermark that it names.
+
+    Apache Kafka notes the high watermark before it reads. What is committed in between is asked for again: no later
+    answer has an older watermark. A batch above that one, too, has damaged offsets, which no CRC covers.
+    """
+
+    _base_offset: int = NO_OFFSET
+
+    def has(self, header: BatchHeader, high_watermark: int) -> bool:
+        """Returns whether to ask for a batch again; raises CorruptRecordError where that has been done."""
+        if header.next_offset <= high_watermark:
+            return False
+        if header.base_offset == self._base_offset:
+            end = header.next_offset
+            raise CorruptRecordError(f"a batch says that it ends at offset {end}, the log ends at {high_watermark}")
+        self._base_offset = header.base_offset
+        return True
+
+
+@dataclass(slots=True)
 class Follow:
     """One followed partition: the loop asks what it wants, and tells it what came of it.
 
@@ -105,6 +127,7 @@ class Follow:
     stop: Stop | None = None
     trouble: MillraceError | None = None
     _pieces: deque[Piece] = field(default_factory=deque)
+    _ahead: Ahead = field(default_factory=Ahead)
     _leader_epoch: int = NO_LEADER_EPOCH
     _joins: bool = False  # the first batch may begin below `next_offset`, as nothing that was mirrored ends there
 
@@ -201,14 +224,15 @@ class Follow:
 
     def _take(self, fetched: FetchedData) -> None:
         """Makes a piece of an answer's batches; looks again where they are the first of another leader epoch."""
-        batches = list(fetched.batches(goes_on=not self._joins))
+        found = fetched.batches(goes_on=not self._joins)
+        batches = list(takewhile(lambda one: not self._ahead.has(one.header, fetched.high_watermark), found))
         if not batches:
             return
         first, last = batches[0].header, batches[-1].header
         if NO_LEADER_EPOCH != self._leader_epoch != first.partition_leader_epoch:
             self._check_again(None)
             return
-        self._check_batches(batches, fetched.high_watermark)
+        self._check_gaps(batches)
         data = [batch.header for batch in batches if not batch.header.is_control]
         piece = Piece(
             self.end_offset if self._joins else self.next_offset,
@@ -222,9 +246,7 @@ class Follow:
         self._leader_epoch, self._joins = last.partition_leader_epoch, False
         self.next_offset = piece.next_offset
 
-    def _check_batches(self, batches: list[FetchedBatch], high_watermark: int) -> None:
-        if (end := batches[-1].header.next_offset) > high_watermark:
-            raise CorruptRecordError(f"a batch says that it ends at offset {end}, the log ends at {high_watermark}")
+    def _check_gaps(self, batches: list[FetchedBatch]) -> None:
         for batch in batches[1:] if self._joins else batches:
             if batch.absent is not None:
                 self.check_gap(self.what, batch.absent)

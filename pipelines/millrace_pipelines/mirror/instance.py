@@ -5,14 +5,15 @@
     the thread "follow-NAME"   the followed partitions; beside it "fetch-follow-NAME"
     the thread "copy-NAME"     the copied partitions; beside it "fetch-copy-NAME", and those of a producer
 
-Each thread has connections of its own. What fails is tried again; a thread that ends by anything else than an error of
-Millrace's ends the instance.
+Each thread has connections of its own. What fails is tried again. A source that is the target itself ends the instance,
+as does a thread that ends by anything else than an error of Millrace's.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -21,7 +22,7 @@ from millrace.client.fetched import IsolationLevel
 from millrace.client.group_member import GroupMember
 from millrace.client.groups import GroupMetadata
 from millrace.errors import MillraceError
-from millrace_pipelines.mirror.clusters import ClusterLooks
+from millrace_pipelines.mirror.clusters import ClusterLooks, SameClusterError, check_two_clusters
 from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
 from millrace_pipelines.mirror.doors import copying_of, following_of
@@ -36,7 +37,6 @@ from millrace_pipelines.mirror.telling import Troubles
 
 logger = logging.getLogger(__name__)
 
-SESSION_TIMEOUT_MS = 10_000
 LOOK_S = 1.0  # after which states and partitions are read again
 FIRST_LOOK_S = 0.1  # also after which an instance sees that it is to end
 LOOPS = ("follow", "copy")
@@ -64,6 +64,7 @@ class MirrorInstance:
         self._following: Following | None = None
         self._copying: Copying | None = None
         self._ends: dict[Counted, int] | None = None
+        self._mine: frozenset[Mirrored] = frozenset()
         self.states: dict[str, TopicState] = {}
 
     @property
@@ -95,12 +96,17 @@ class MirrorInstance:
         self._loops.close()
 
     def is_done(self) -> bool:
-        """Returns whether all that the source had at the first look is mirrored, but for what has stopped."""
+        """Returns whether all that the source had at the first look is mirrored.
+
+        What has stopped since does not count, nor what another instance has now.
+        """
         if self._ends is None:
             return False
         lines = self._around.counters.read()
         for one, end in self._ends.items():
             line = lines.get(one)
+            if one.what not in self._mine:
+                continue
             if line is None or (line.stop is None and (line.next_offset is None or line.next_offset < end)):
                 return False
         return True
@@ -122,7 +128,10 @@ class MirrorInstance:
         while not self._stopping.is_set():
             try:
                 with self._settings.target.cluster() as target, self._source.cluster() as source:
+                    check_two_clusters(self.name, source, target)
                     self._be_member(source, target)
+            except SameClusterError:
+                raise
             except MillraceError as error:
                 self._troubles.fails(f"group {group_of(self.name)}", error)
                 self._stopping.wait(LOOK_S)
@@ -143,23 +152,34 @@ class MirrorInstance:
             metadata=b"",
             assign=assign,
             on_revoked=self._let_go,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self._settings.session_timeout_ms,
         ) as member:
             while not self._stopping.is_set():
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
-                    member.rejoin()
-                assignment = member.poll(FIRST_LOOK_S)
+                    member.rejoin(uuid.uuid4().bytes)  # other metadata, so that there is another generation
+                assignment, now_s = member.poll(FIRST_LOOK_S), self._around.clock.monotonic_s()
                 if assignment is not None:
                     members, due_s = decode_members(assignment), 0.0
                     self._troubles.works(f"group {group_of(self.name)}")
+                if now_s < due_s:
+                    continue
+                due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
                 if not members or not member.is_current:
+                    self._try_target(target)
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
-                now_s = self._around.clock.monotonic_s()
-                if now_s >= due_s and (self._has_kept.is_set() or not member.is_leader):
+                if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
-                    due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
+
+    def _try_target(self, target: Cluster) -> None:
+        """Tells, where the target can't be asked, why there is no assignment."""
+        try:
+            target.metadata([])
+        except MillraceError as error:
+            self._troubles.fails("the target", error)
+        else:
+            self._troubles.works("the target")
 
     def _try_look(
         self, states: States, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata
@@ -167,8 +187,9 @@ class MirrorInstance:
         """Reads the states, and gives this member's partitions to the loops."""
         try:
             self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
-            mine = self._mine(source, target, members, group)
+            mine = self._shared(source, target, members, group)
             self._give(mine, group)
+            self._mine = frozenset().union(*mine.values())
             if self._ends is None:
                 self._ends = self._read_ends(source, mine)
         except MillraceError as error:
@@ -176,7 +197,7 @@ class MirrorInstance:
         else:
             self._troubles.works(f"topics of {self.name}")
 
-    def _mine(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
+    def _shared(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
         """Returns the partitions that are this member's: those that both clusters have, of topics that are mirrored."""
         states = [one for one in self.states.values() if one.state is State.MIRRORING]
         mine: dict[Way, dict[Mirrored, Begin]] = {Way.FOLLOW: {}, Way.COPY: {}}
@@ -204,10 +225,14 @@ class MirrorInstance:
     def _give(self, mine: Share, group: GroupMetadata) -> None:
         settings, source, around = self._settings, self._source, self._around
         if mine[Way.FOLLOW] and self._following is None:
-            self._following = following_of(settings, source, around, self._loops)
+            with ExitStack() as opened:
+                self._following = following_of(settings, source, around, opened)
+                self._loops.push(opened.pop_all())
             self._start("follow", self._following.run)
         if mine[Way.COPY] and self._copying is None:
-            self._copying = copying_of(settings, source, around, self._loops, self._must_rejoin.set)
+            with ExitStack() as opened:
+                self._copying = copying_of(settings, source, around, opened, self._must_rejoin.set)
+                self._loops.push(opened.pop_all())
             self._start("copy", self._copying.run)
         if self._following is not None:
             self._following.assign(mine[Way.FOLLOW])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from millrace.clock import Clock
-from millrace.errors import MillraceError
+from millrace.errors import BrokerUnreachableError, MillraceError
 from millrace_pipelines.mirror.access import AccessKeeper
 from millrace_pipelines.mirror.group_keeper import GroupKeeper
 from millrace_pipelines.mirror.known_ends import KnownEndsKeeper
@@ -86,6 +86,8 @@ class Keeper:
             else:
                 found[name] = None
             chore.due_s = self._now_s() + chore.interval_s
+            if isinstance(found[name], BrokerUnreachableError):
+                break  # the others would not reach the cluster either
         return found
 
     def keep_groups(self) -> None:

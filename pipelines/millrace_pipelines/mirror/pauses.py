@@ -1,16 +1,19 @@
-"""When something is done again: after a pause that grows with each failure, and as fast as a throttle allows."""
+"""When something is done again, and how much of it at once.
+
+A pause grows with each failure, a size shrinks with it, and a throttle says how fast all of it may be.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 FIRST_PAUSE_S = 0.1
-LAST_PAUSE_S = 10.0
+LAST_PAUSE_S = 3.0  # a cluster that is back has its partitions again after that at the latest
 
 
 @dataclass(slots=True)
 class Backoff:
-    """The pause before a next attempt: a tenth of a second, and twice as long after each further failure, up to ten."""
+    """The pause before a next attempt: a tenth of a second, and twice as long after each failure, up to three."""
 
     _until_s: float = 0.0
     _pause_s: float = FIRST_PAUSE_S
@@ -27,6 +30,26 @@ class Backoff:
     def succeeded(self) -> None:
         """Makes the next pause a short one again."""
         self._pause_s = FIRST_PAUSE_S
+
+
+@dataclass(slots=True)
+class Size:
+    """How many bytes are sent together: at most `largest`, and half as many after each time that was too slow."""
+
+    largest: int
+    smallest: int = 64 << 10
+    now: int = 0
+
+    def __post_init__(self) -> None:
+        self.now = self.largest
+
+    def was_too_large(self) -> None:
+        """Halves the size."""
+        self.now = max(self.now // 2, min(self.smallest, self.largest))
+
+    def was_sent(self) -> None:
+        """Lets the size grow again."""
+        self.now = min(2 * self.now, self.largest)
 
 
 @dataclass(slots=True)

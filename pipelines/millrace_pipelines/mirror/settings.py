@@ -188,6 +188,9 @@ class MirrorSettings:
     throttle_bytes_per_s: int = _option(0, "the most that an instance reads; 0: no limit", minimum=0)
     transaction_interval_ms: int = _option(100, "after which a transaction is committed", minimum=1)
     transaction_bytes: int = _option(16 << 20, "after which it is committed earlier", minimum=1)
+    session_timeout_ms: int = _option(
+        10_000, "how long an instance may be silent until others go on with its partitions", minimum=1
+    )
     accept_lost_offsets: bool = _option(False, "go on where the source has deleted offsets that were not mirrored yet")
     accept_recreated_topic: bool = _option(False, "go on with a topic that was deleted and created again")
     accept_truncated_log: bool = _option(False, "go on where the source's log was cut below what is mirrored")

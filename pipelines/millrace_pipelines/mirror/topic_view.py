@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from millrace.client import Cluster, Configs
 from millrace.client.metadata import ClusterMetadata
 from millrace.client.mirrored_appends import can_be_followed_into
-from millrace.errors import BrokerError, ErrorCode, MillraceError
+from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MillraceError
 from millrace_pipelines.mirror.naming import is_internal, name_fault, target_name
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
 from millrace_pipelines.mirror.states import STATES_TOPIC, States, TopicState
@@ -174,19 +174,22 @@ def _topics(cluster: Cluster, listed: ClusterMetadata, names: Sequence[str]) -> 
     """Returns the topics with their properties, without those whose properties can't be had."""
     found = {}
     for first in range(0, len(names), TOPICS_PER_REQUEST):
-        for name, properties in _properties(Configs(cluster), names[first : first + TOPICS_PER_REQUEST]).items():
+        for name, properties in properties_of(Configs(cluster), names[first : first + TOPICS_PER_REQUEST]).items():
             found[name] = _bare(listed, name)._replace(properties=properties)
     return found
 
 
-def _properties(configs: Configs, names: Sequence[str]) -> dict[str, dict[str, str]]:
+def properties_of(configs: Configs, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the own properties of topics, of those that tell them; raises BrokerUnreachableError."""
     try:
         described = configs.describe_topics(names)
+    except BrokerUnreachableError:
+        raise  # it is no fault of a topic
     except MillraceError as error:
         if len(names) == 1:
             logger.warning("topic %s: its properties can't be seen: %s", names[0], error)
             return {}
-        return {name: told for one in names for name, told in _properties(configs, [one]).items()}
+        return {name: told for one in names for name, told in properties_of(configs, [one]).items()}
     return {
         topic: {
             name: one.value for name, one in properties.items() if one.source == OF_TOPIC and one.value is not None

@@ -21,8 +21,10 @@ from millrace_support.mixed_clusters import kafka_of_256_mb
 from millrace_support.zookeeper_sessions import end_session
 
 IDS = (1, 2)
+SESSION_TIMEOUT_MS = 4000
 QUICK = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "1000",
@@ -31,6 +33,8 @@ QUICK = {
     "transaction.state.log.num.partitions": "2",
     "auto.create.topics.enable": "false",
 }
+SOON_FORGOTTEN = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+"""For a KRaft controller, which takes no successor of a killed broker until that one's session has ended."""
 REPLICATED = {
     "default.replication.factor": "2",
     "offsets.topic.replication.factor": "2",
@@ -39,8 +43,12 @@ REPLICATED = {
 }
 VERSIONS = {"Kafka 3.9": "3.9", "Kafka 4.1": "4.1"}
 MILLRACE = "Millrace"
-PAUSES_S = (0.2, 1, 3, 12)
-"""The last is longer than a member of the mirror's group may be silent, and than a session of a broker."""
+PAUSES_S = (0.1, 0.5, 2)
+LONG_PAUSE_S = 8
+"""Longer than a member of the mirror's group may be silent, and than a session of a broker."""
+LONG_ONE_IN = 10
+PARTIES = ("mirror", "mirror", "mirror", "source", "target")
+"""Most faults are the mirror's: a broker of Apache Kafka takes long to come back."""
 
 
 class Fault(NamedTuple):
@@ -59,11 +67,12 @@ class Fault(NamedTuple):
 
 
 def drawn(seed):
-    """Yields faults without end; each party and kind comes before any of them comes again."""
+    """Yields faults without end; each party and kind comes before any of them comes again. One in ten is a long one."""
     chance = random.Random(seed)
-    kinds = [(party, kind) for party in ("mirror", "mirror", "source", "target") for kind in ("killed", "paused")]
-    for party, kind in dealt(chance, kinds):
-        yield Fault(party, chance.randrange(2), kind, chance.choice(PAUSES_S))
+    kinds = [(party, kind) for party in PARTIES for kind in ("killed", "paused")]
+    is_long = dealt(chance, [True] + [False] * (LONG_ONE_IN - 1))
+    for (party, kind), long in zip(dealt(chance, kinds), is_long, strict=False):
+        yield Fault(party, chance.randrange(2), kind, LONG_PAUSE_S if long else chance.choice(PAUSES_S))
 
 
 def happen(fault, processes):
@@ -115,6 +124,6 @@ def cluster_of(kind, folder, zookeeper):
     kafka = kafka_of_256_mb(find_kafka(version))
     kafka = replace(kafka, java_flags=tuple(one for one in kafka.java_flags if "TieredStop" not in one))
     chroot = f"{zookeeper}/{uuid4().hex}" if version == "3.9" else None
-    with OneKafka(kafka, folder / "1", zookeeper=chroot, properties=QUICK) as broker:
+    with OneKafka(kafka, folder / "1", zookeeper=chroot, properties=QUICK | SOON_FORGOTTEN) as broker:
         broker.cluster_zookeeper = chroot
         yield Cluster(broker.bootstrap, [broker], 1)

@@ -29,6 +29,7 @@ from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.defs.instance import PruningConfig
 from millrace_pipelines.defs.load_assets import LoadConfig
 from millrace_pipelines.defs.maintenance import MaintenanceConfig
+from millrace_pipelines.defs.mirror_assets import MirrorConfig
 from millrace_pipelines.defs.repairs import EraseConfig, ReloadConfig
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_support.certificates import Authority
@@ -38,6 +39,7 @@ from millrace_tools.histories.events import read_history
 KUBERNETES_VERSION = "1.32"
 RUN_CONFIGS: Mapping[str, type[dg.Config]] = {
     "millrace_load_tables": LoadConfig,
+    "millrace_mirror_topics": MirrorConfig,
     "millrace_reload_range": ReloadConfig,
     "millrace_erase_keys": EraseConfig,
     "remove_old_runs": PruningConfig,

@@ -8,7 +8,13 @@ import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
-from millrace_pipelines.declaration.cluster import NO_DAYS, DeclaredCluster, Environment, declared_cluster
+from millrace_pipelines.declaration.cluster import (
+    NO_DAYS,
+    NONE_MIRRORED,
+    DeclaredCluster,
+    Environment,
+    declared_cluster,
+)
 from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.resources import MillraceResource
@@ -22,12 +28,13 @@ def cluster_of(
     directory: str = ".",
     schema_dir: str | None = None,
     first_days: Mapping[str, date] = NO_DAYS,
+    mirrored: Mapping[str, str] = NONE_MIRRORED,
     **environment: bool,
 ) -> DeclaredCluster:
     """Returns the cluster of a declaration's YAML that has these topics."""
     declaration = ClusterDeclaration.model_validate(yaml.safe_load(text) or {})
     there = Environment(schema_dir or "", **environment)
-    return declared_cluster(declaration, topics, Path(directory), there, first_days)
+    return declared_cluster(declaration, topics, Path(directory), there, first_days, mirrored=mirrored)
 
 
 def definitions_of(

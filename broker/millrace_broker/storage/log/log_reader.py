@@ -290,7 +290,7 @@ def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) ->
     If a batch's header claims such a timestamp but none of its records has it, the batch's last record is returned: to
     search on would decompress every batch with such a header.
     """
-    older = segment.time_index.floor(timestamp_ms - 1)
+    older = segment.time_index.floor(timestamp_ms - 1) if segment.trusts_index else None
     floor = segment.offset_index.floor(older[1]) if older is not None else None
     for position, header in each(segment.headers(floor[1] if floor is not None else 0)):
         if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:

@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from millrace.config import MAX_LONG
-from millrace.errors import OffsetOutOfRangeError, RecordError, StorageError
+from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
@@ -48,6 +48,7 @@ from millrace_broker.storage.reports import RetentionReport, SegmentReport
 from millrace_broker.storage.retention import deletable, policies_of
 from millrace_broker.storage.segments.damage import Synced
 from millrace_broker.storage.segments.damage_search import past_damage
+from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
 
@@ -62,7 +63,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
     `segment` itself stays open for readers, and ends where the file does. `position` and `end_offset` are where the
     batches to keep end, as `LogSegment.end_below` returns it.
     """
-    aborted = [each for each in segment.transaction_index.entries() if each.last_offset < end_offset]
+    aborted = _aborted_below(segment, end_offset)
     has_indexes = segment.write_indexes()
     segment.size_bytes, segment.next_offset = position, end_offset
     fs.truncate(segment.fd, position)
@@ -77,13 +78,23 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
         if not has_indexes or not cut.load_active():
             cut.recover(truncate=False, gaps_up_to_offset=MAX_LONG, synced=Synced(MAX_LONG, end_offset, is_end=True))
         cut.finish()
-        if cut.transaction_index.replace(aborted) and cut.write_indexes():
+        if aborted is None:
+            cut.transaction_index.is_changed = True  # so it is not read before it is made again
+        if (aborted is None or cut.transaction_index.replace(aborted)) and cut.write_indexes():
             cut.sync()
             cut.seal()
         else:
             cut.time_index.withdraw()
         undo.pop_all()
     return cut
+
+
+def _aborted_below(segment: LogSegment, end_offset: int) -> list[AbortedTransaction] | None:
+    """Returns the transactions that were aborted below an offset; None where the index is not as it was written."""
+    try:
+        return [each for each in segment.transaction_index.entries() if each.last_offset < end_offset]
+    except CorruptRecordError:
+        return None
 
 
 class Truncation:

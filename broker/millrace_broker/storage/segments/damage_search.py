@@ -176,9 +176,12 @@ def walk_of(segment: LogSegment, position: int, end: int, expected: int, gapless
 
 def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:
     """Returns (position, base offset) of a valid batch in front of the one that has `offset`, to search from there."""
-    floor = segment.offset_index.floor(offset - segment.base_offset) if segment.trusts_index else None
-    before = None if floor is None else segment.offset_index.floor(floor[0] - 1)
-    found = None if before is None else _named_by(fs, segment, before)
+    try:
+        floor = segment.offset_index.floor(offset - segment.base_offset) if segment.trusts_index else None
+        before = None if floor is None else segment.offset_index.floor(floor[0] - 1)
+        found = None if before is None else _named_by(fs, segment, before)
+    except RecordError:  # of the index: all batches in front are searched
+        found = None
     return (0, segment.base_offset) if found is None else (found.position, found.base_offset)
 
 

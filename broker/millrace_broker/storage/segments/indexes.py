@@ -94,7 +94,8 @@ class IndexFile:
         """Iterates over the entries in order, those that were there when the iteration began."""
         columns = self._columns
         if columns is None:
-            return self.ENTRY.iter_unpack(self._fs.pread(self._fd, self._written * self.ENTRY.size, 0))
+            entries = self._fs.pread(self._fd, self._written * self.ENTRY.size, 0)
+            return self.ENTRY.iter_unpack(entries[: len(entries) // self.ENTRY.size * self.ENTRY.size])
         return iter(tuple(zip(*columns, strict=False)))
 
     @property
@@ -182,11 +183,11 @@ class IndexFile:
         return len(values) >= self._max_entries
 
     def floor(self, key: int) -> Entry | None:
-        """Returns the last entry whose key is not above `key`; None without one."""
+        """Returns the last entry whose key is not above `key`; None without one. Raises CorruptRecordError."""
         return self._floor(KEY, key)
 
     def floor_value(self, value: int) -> Entry | None:
-        """Returns the last entry whose value is not above `value`; None without one."""
+        """Returns the last entry whose value is not above `value`; None without one. Raises CorruptRecordError."""
         return self._floor(VALUE, value)
 
     def write(self) -> None:
@@ -249,12 +250,11 @@ class IndexFile:
                 end = middle
             else:
                 start = middle
-        size_bytes = self.ENTRY.size
-        entries = self._fs.pread(self._fd, (end - start) * size_bytes, start * size_bytes)
+        entries = self._packed(start, end)
         slot = self._last_slot(entries, field, target)
         if slot < 0:
             return None
-        key, value = self.ENTRY.unpack_from(entries, slot * size_bytes)
+        key, value = self.ENTRY.unpack_from(entries, slot * self.ENTRY.size)
         return key, value
 
     def _last_slot(self, entries: bytes, field: int, target: int) -> int:
@@ -277,8 +277,16 @@ class IndexFile:
         return (last_key, last_value), is_ordered
 
     def _entry_in_file(self, slot: int) -> Entry:
-        key, value = self.ENTRY.unpack(self._fs.pread(self._fd, self.ENTRY.size, slot * self.ENTRY.size))
+        key, value = self.ENTRY.unpack(self._packed(slot, slot + 1))
         return key, value
+
+    def _packed(self, start: int, end: int) -> bytes:
+        """Returns the packed entries from slot `start` to `end`; raises CorruptRecordError where the file has fewer."""
+        size_bytes = self.ENTRY.size
+        entries = self._fs.pread(self._fd, (end - start) * size_bytes, start * size_bytes)
+        if len(entries) < (end - start) * size_bytes:
+            raise CorruptRecordError(f"{self.path} ends before its entry {end}")
+        return entries
 
 
 class OffsetIndex(IndexFile):

@@ -284,7 +284,7 @@ class LogSegment:
 
     def end_below(self, offset: int) -> tuple[int, int]:
         """Returns (position, offset) where the batches wholly below `offset` end. Raises RecordError or OSError."""
-        floor = self.offset_index.floor(offset - 1 - self.base_offset)
+        floor = self.offset_index.floor(offset - 1 - self.base_offset) if self.trusts_index else None
         position, end_offset = (0 if floor is None else floor[1]), self.base_offset
         for at, header in self.headers(position):
             if header.next_offset > offset:

@@ -385,8 +385,9 @@ class Sender:
             self._has_news = True
             self.transactions.given_up(batch, error)
         batch.finish(error, base_offset, log_append_time_ms)
-        if error is not None:
-            logger.warning("%d records for %s are not delivered: %s", batch.count, batch.name, error)
+        if error is not None:  # of a transaction its end tells the first error, so that not each batch need do so
+            level = logging.WARNING if self.transactions is None else logging.DEBUG
+            logger.log(level, "%d records for %s are not delivered: %s", batch.count, batch.name, error)
         for index, on_delivery in batch.callbacks:
             try:
                 on_delivery(report_of(batch, index))

@@ -35,7 +35,6 @@ from millrace_broker.handlers import (
     k10_find_coordinator,
     k18_api_versions,
     log_offsets,
-    mirrored_appends,
     offset_commits,
     transaction_partitions,
     transactions,
@@ -363,8 +362,14 @@ class SimulatedBroker:
             except MillraceError:  # cut off from ZooKeeper
                 pass
             await asyncio.sleep(0.3)
-        self.world.network.listen(self.id, partial(BrokerServer, self._services, HANDLERS, self.look, self._owes))
+        self.world.network.listen(
+            self.id, partial(BrokerServer, self._services, self.handlers(), self.look, self._owes)
+        )
         self.controller.start()
+
+    def handlers(self) -> Mapping[ApiKey, Callable[[Services, Request], Reply]]:
+        """Returns what answers requests."""
+        return HANDLERS
 
     def _registered(self, czxid: int) -> None:
         self.epoch = czxid
@@ -475,7 +480,6 @@ HANDLERS: Mapping[ApiKey, Callable[[Services, Request], Reply]] = {
     ApiKey.END_TXN: transactions.end,
     ApiKey.WRITE_TXN_MARKERS: transaction_partitions.write_markers,
     ApiKey.TXN_OFFSET_COMMIT: offset_commits.commit_in_transaction,
-    ApiKey.APPEND_MIRRORED: mirrored_appends.append_mirrored,
 }
 
 ASKED_FOR_VERSIONS = (*controller_requests.APIS, *transaction_partitions.APIS)  # by brokers, of each other

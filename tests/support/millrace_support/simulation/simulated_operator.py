@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from millrace_broker.controller.elections import LogEnd
 from millrace_broker.storage import TopicPartition
+from millrace_support.simulation.releases.releases import is_former
 
 if TYPE_CHECKING:
     from millrace_support.simulation.simulation import Simulation
@@ -49,7 +50,8 @@ class SimulatedOperator:
         simulation.note(f"the operator elects the longest log of {key}: {ends}")
         controller = simulation.controller()
         if controller is not None:
-            controller.controller.asked(lambda active: active.elect([key], is_unclean=True, log_ends={key: ends}))
+            known = {} if is_former(controller) else {"log_ends": {key: ends}}  # 0.1.0 can't be told where logs end
+            controller.controller.asked(lambda active: active.elect([key], is_unclean=True, **known))
 
     def _log_ends(self, key: TopicPartition) -> dict[int, LogEnd]:
         simulation = self._simulation

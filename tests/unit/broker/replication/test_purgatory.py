@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from millrace.turns import pause, taking
 from millrace_broker.replication.purgatory import Purgatory, settle
 
 
@@ -229,3 +230,37 @@ def test_a_reply_gets_what_is_returned_or_raised_once():
     assert answered.result() == 1
     assert isinstance(failed.exception(), KeyError)
     assert gone.cancelled()
+
+
+class Turns:
+    """Turns between which other work runs: at each pause."""
+
+    def __init__(self, work):
+        self.pause = work
+
+
+class Lengthy(Operation):
+    """An operation that looks at so much that its turn may end."""
+
+    def is_ready(self, key):
+        is_ready = super().is_ready(key)
+        pause()
+        return is_ready
+
+
+def test_no_other_work_runs_while_operations_are_asked(purgatory):
+    """It could hold further operations, or make one ready that is about to be held."""
+    held, asked, others = Lengthy(), Lengthy(), []
+
+    def work():
+        others.append(Operation())
+        purgatory.hold(others[-1], ["a"], 1000)
+
+    purgatory.hold(held, ["a"], 1000)
+    with taking(Turns(work)):
+        purgatory.check("a")
+        purgatory.complete_or_hold(asked, "a", 1000)
+    assert others == []
+    held.can_complete = asked.can_complete = True
+    purgatory.check("a")
+    assert (held.ends, asked.ends) == (["completed"], ["completed"])

@@ -183,7 +183,6 @@ DAMAGE = {
     "a wrong CRC at once": (answer(0, flipped(batch(0, b"abc"))), None),
     "a gap": (answer(0, batch(0, b"ok"), batch(5, b"x")), 1),
     "offsets that do not rise": (answer(0, batch(0, b"ok"), batch(0, b"ok")), 1),
-    "offsets above the end": (answer(0, batch(0, b"ok"), batch(1, b"x"), end=1), 1),
     "what the broker says": (CorruptRecordError("damaged"), None),
 }
 
@@ -195,3 +194,15 @@ def test_damage_stops_the_partition_behind_what_is_intact(name):
     portion = copy.fetched(event)
     assert "the source's log is damaged" in copy.stop.reason
     assert (None if portion is None else portion.progress.next_offset) == end
+
+
+def test_what_was_committed_while_the_source_read_is_asked_for_again():
+    copy = running()
+    assert copy.fetched(answer(0, batch(0, b"a"), batch(1, b"b", b"c"), end=2)).progress.next_offset == 1
+    assert copy.fetched(answer(1, batch(1, b"b", b"c"), end=3)).progress.next_offset == 3
+    for _ in range(2):
+        assert copy.phase is Phase.RUN
+        assert copy.fetched(answer(3, batch(3, b"d"), end=3)) is None
+    assert copy.stop.reason == (
+        "t-0: the source's log is damaged: a batch says that it ends at offset 4, the log ends at 3"
+    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from millrace_broker.handlers import mirrored_appends, produce_appends
+from millrace_broker.handlers import produce_appends
+from millrace_broker.handlers.partitions import not_led
 from millrace_broker.replication import mirrored_log
-from millrace_broker.replication.delayed_requests import when_all_have
 from millrace_broker.replication.mirrored_log import MirroredLog
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
@@ -45,7 +43,7 @@ def admits_writers(patch: pytest.MonkeyPatch) -> None:
     """Lets producers write to a mirrored topic."""
 
     def writable(services: Any, key: Any, session: Any) -> Any:  # noqa: ARG001
-        return services.replicas.partitions.get(key) or produce_appends.not_led(services, key)
+        return services.replicas.partitions.get(key) or not_led(services, key)
 
     patch.setattr(produce_appends, "_writable", writable)
 
@@ -55,17 +53,10 @@ def appends_markers_of_its_own_coordinator(patch: pytest.MonkeyPatch) -> None:
     """Writes the markers of transactions of this cluster to mirrored partitions, too."""
     real = MarkerWriter.write
 
-    def write(self: Any, topic_partition: Any, *args: Any) -> None:
-        partition = self._replicas.partitions.get(topic_partition)
-        config = None if partition is None else partition.log.config
-        mirror = "" if config is None else config.mirror_source
-        if mirror:
-            object.__setattr__(config, "mirror_source", "")
-        try:
-            real(self, topic_partition, *args)
-        finally:
-            if mirror:
-                object.__setattr__(config, "mirror_source", mirror)
+    def write(self: Any, *args: Any) -> None:
+        with patch.context() as during:
+            during.setattr(Partition, "mirror", "")
+            real(self, *args)
 
     patch.setattr(MarkerWriter, "write", write)
 
@@ -74,48 +65,6 @@ def appends_markers_of_its_own_coordinator(patch: pytest.MonkeyPatch) -> None:
 def keeps_producers_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Forgets no producer of the source where mirroring ends."""
     patch.setattr(producer_state_manager, "decode_mirror_end", lambda *_: None)
-
-
-@FAULTS.add
-def remembers_producers_when_it_recovers(patch: pytest.MonkeyPatch) -> None:
-    """Forgets the source's producers as it appends the end, and has them again after a restart."""
-    real = producer_state_manager.ProducerStateManager.load
-
-    def load(self: Any, *args: Any, **how: Any) -> Any:
-        with patch.context() as during:
-            during.setattr(producer_state_manager, "decode_mirror_end", lambda *_: None)
-            return real(self, *args, **how)
-
-    patch.setattr(producer_state_manager.ProducerStateManager, "load", load)
-
-
-@FAULTS.add
-def leaves_transactions_open_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    """Ends mirroring without an ABORT marker for what is open."""
-    real = mirrored_log.ending
-
-    def ending(_: Iterable[Any], end_offset: int, topic_id: UUID, now_ms: int) -> bytes:
-        return real((), end_offset, topic_id, now_ms)
-
-    patch.setattr(mirrored_log, "ending", ending)
-
-
-@FAULTS.add
-def answers_the_end_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
-    """Takes mirroring for ended once the leader has the batch that says so."""
-    real = when_all_have
-
-    def when(replicas: Any, _: Any, timeout_ms: int, respond: Any) -> Any:
-        return real(replicas, {}, timeout_ms, respond)
-
-    patch.setattr(mirrored_appends, "when_all_have", when)
-
-
-@FAULTS.add
-def goes_on_behind_the_end(patch: pytest.MonkeyPatch) -> None:
-    """Takes batches of a mirror behind the end of mirroring."""
-    patch.setattr(mirrored_log, "_has_ended", lambda _: False)
-    patch.setattr(mirrored_log, "_check_mirrored", lambda _: None)
 
 
 @FAULTS.add

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from millrace.wire.api import ApiKey
 from millrace.zk import codec, paths
+from millrace_broker.handlers import log_offsets, mirrored_appends
+from millrace_broker.handlers.api import Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
 from millrace_support.simulation.assignments import Assignments, TopicIds
 from millrace_support.simulation.judge import Judge
 from millrace_support.simulation.mirror.settings import CONFIGS, DELETE_RETENTION_MS
 from millrace_support.simulation.promises import Promises
-from millrace_support.simulation.simulated_broker import SimulatedBroker, World
+from millrace_support.simulation.simulated_broker import HANDLERS, SimulatedBroker, World
 from millrace_support.simulation.swarm.settings import Settings
 from millrace_support.simulation.virtual_time import SetClock
 from millrace_support.simulation.workloads.client_world import ClientWorld
@@ -30,6 +33,18 @@ if TYPE_CHECKING:
     from millrace_support.simulation.mirror.simulation import MirrorSimulation
 
 LONGEST_CONFIG_NEWS_S = 0.5
+
+
+class MirroringBroker(SimulatedBroker):
+    """A broker that answers mirrors, too."""
+
+    def handlers(self) -> Mapping[ApiKey, Callable[[Services, Request], Reply]]:
+        """Returns what answers requests."""
+        return {
+            **HANDLERS,
+            ApiKey.APPEND_MIRRORED: mirrored_appends.append_mirrored,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: log_offsets.offset_for_leader_epoch,
+        }
 
 
 class CompactedAsItCame(CompactedHistory):
@@ -78,7 +93,7 @@ class SimulatedCluster:
         )  # fmt: skip
         self._simulation = simulation
         for broker in sorted({one for topic in topics.values() for replicas in topic.replicas for one in replicas}):
-            self.brokers[broker] = SimulatedBroker(self.world, broker)
+            self.brokers[broker] = MirroringBroker(self.world, broker)
 
     def start(self) -> None:
         """Starts all brokers."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millrace_support.simulation.mirror.simulation import MirrorSimulation
 
 OF_SEVERAL_BROKERS = (processes.black_out, connections.cut, connections.isolate)
-LONGEST_S = 4.0
+LONGEST_S, LONGEST_SLEEP_S = 4.0, 7.0  # a session lasts three seconds
 MirrorFault = Callable[["MirrorBreaker"], Coroutine[Any, Any, None]]
 
 
@@ -27,9 +27,9 @@ class MirrorBreaker:
         self.chance = simulation.chance
         self.is_over = False
 
-    async def lasts(self) -> bool:
+    async def lasts(self, longest_s: float = LONGEST_S) -> bool:
         """Waits a while; returns whether the fault is to be mended then."""
-        await asyncio.sleep(self.chance.uniform(0.2, LONGEST_S))
+        await asyncio.sleep(self.chance.uniform(0.2, longest_s))
         return not self.is_over
 
 
@@ -50,7 +50,7 @@ async def pause_instance(breaker: MirrorBreaker) -> None:
     if instance.is_running and not instance.is_paused:
         breaker.simulation.note(f"instance {instance.machine} sleeps")
         instance.pause()
-        if await breaker.lasts() and instance.is_paused:
+        if await breaker.lasts(LONGEST_SLEEP_S) and instance.is_paused:
             breaker.simulation.note(f"instance {instance.machine} wakes up")
             instance.resume()
 

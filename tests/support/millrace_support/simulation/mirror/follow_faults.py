@@ -1,4 +1,4 @@
-"""Faults of a mirror that follows, planted for a simulation to find; each function plants the one its name tells."""
+"""Faults of a mirror that follows, planted to be found; each function plants the one that its name tells."""
 
 from __future__ import annotations
 
@@ -6,33 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_pipelines.mirror import follow
 from millrace_pipelines.mirror.follow import Follow, Look, Phase
-from millrace_pipelines.mirror.same_records import Sameness
 from millrace_support.simulation.planting import Plants
 
 if TYPE_CHECKING:
     import pytest
 
 FAULTS = Plants()
-
-
-@FAULTS.add
-def compares_no_content(patch: pytest.MonkeyPatch) -> None:
-    """Takes the source's log for the one that was mirrored wherever it has the offset."""
-    patch.setattr(follow, "compared", lambda *_, **__: Sameness.SAME)
-
-
-@FAULTS.add
-def sees_no_end_of_the_source(patch: pytest.MonkeyPatch) -> None:
-    """Goes on where the source has lost the last mirrored offset, as if it would come again."""
-    real = Follow._judged  # noqa: SLF001
-
-    def judged(self: Any, look: Look) -> Any:
-        found = real(self, look)
-        return None if look.ours is not None and look.theirs is None else found
-
-    patch.setattr(Follow, "_judged", judged)
 
 
 @FAULTS.add
@@ -91,15 +71,3 @@ def drops_pieces_it_has_no_answer_for(patch: pytest.MonkeyPatch) -> None:
         return real(self, end_offset, error)
 
     patch.setattr(Follow, "appended", appended)
-
-
-@FAULTS.add
-def goes_on_behind_deleted_offsets(patch: pytest.MonkeyPatch) -> None:
-    """Goes on at the source's log start though nobody has accepted that."""
-    real = Follow._judged  # noqa: SLF001
-
-    def judged(self: Any, look: Look) -> Any:
-        is_behind = 0 < look.target_end < look.source_start
-        return look.source_start if is_behind else real(self, look)
-
-    patch.setattr(Follow, "_judged", judged)

@@ -22,7 +22,7 @@ from millrace.records.record import read_records
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.judge import batches
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
-from millrace_support.simulation.mirror.settings import COMPACTED_TOPIC
+from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC
 from millrace_support.simulation.workloads.history import EPOCH
 
 PURGED = "has deleted offsets"

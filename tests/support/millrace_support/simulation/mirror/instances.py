@@ -80,6 +80,10 @@ class Instance(ABC):
         if not task.cancelled() and task.exception() is not None:
             self._world.anomaly(f"an instance of the mirror fails: {task.exception()!r}")
 
+    def has_stopped(self, key: TopicPartition) -> bool:  # noqa: ARG002
+        """Returns whether this instance has the partition, and mirrors it no more."""
+        return False
+
     @abstractmethod
     async def _live(self) -> None:
         """Mirrors for ever."""

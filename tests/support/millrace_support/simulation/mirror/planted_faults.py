@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from millrace_support.simulation.mirror import broker_faults, follow_faults
+from millrace_support.simulation.mirror import broker_faults, copy_faults, follow_faults
 from millrace_support.simulation.mirror.simulation import play
 from millrace_support.simulation.planting import Plant
 
-FAULTS: Mapping[str, Plant] = {**follow_faults.FAULTS, **broker_faults.FAULTS}
+FAULTS: Mapping[str, Plant] = {**follow_faults.FAULTS, **copy_faults.FAULTS, **broker_faults.FAULTS}
 MOST_SEEDS = 1000
 FOUND_BY = Path(__file__).with_name("found_by.txt")
 

@@ -18,7 +18,9 @@ BROKERS = (1, 1, 2, 3)
 SESSION_TIMEOUT_S, LAG_TIME_MAX_MS = 2.0, 3_000
 SLOWEST_S = (0.02, 0.02, 0.2)
 LOSES_ANYTHING = 0.35  # of all clusters
-SEGMENT_BYTES = (700, 2_000, 100_000)
+SEGMENT_BYTES = (2_000, 2_000, 100_000)  # as an offset commit of all partitions is one batch
+FOLLOWED = 0.5  # of all seeds
+MIRROR_NAME = "east"
 MAP_TOPIC = "__mirror_offsets"
 MAP_PARTITIONS = 1
 SOURCE_IDS = {TOPIC: UUID(int=21), COMPACTED_TOPIC: UUID(int=22), LIMITED_TOPIC: UUID(int=23)}
@@ -64,7 +66,7 @@ class MirrorSettings:
     @classmethod
     def drawn(cls, chance: Random) -> Self:
         """Returns settings that chance decides, each for itself."""
-        is_followed = chance.random() < 1.5
+        is_followed = chance.random() < FOLLOWED
         return cls(
             is_followed=is_followed,
             transactions=chance.random() < 0.6,

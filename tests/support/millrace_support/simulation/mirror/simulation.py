@@ -22,11 +22,14 @@ from itertools import count
 from random import Random
 from typing import Any, cast
 
+from millrace.errors import MillraceError
 from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace_broker.storage import TopicPartition
 from millrace_pipelines.mirror.stops import Stop
 from millrace_support.simulation.light_processes import light_processes
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
+from millrace_support.simulation.mirror.copiers import CopyingInstance
+from millrace_support.simulation.mirror.copy_judge import CopyJudge
 from millrace_support.simulation.mirror.faults import play_faults
 from millrace_support.simulation.mirror.follow_judge import FollowJudge
 from millrace_support.simulation.mirror.followers import FollowingInstance, end_mirroring
@@ -35,11 +38,14 @@ from millrace_support.simulation.mirror.settings import (
     FIRST_SOURCE_BROKER,
     FIRST_TARGET_BROKER,
     INTERNAL_IDS,
+    MAP_TOPIC,
+    MIRROR_NAME,
     SOURCE_IDS,
     TARGET_IDS,
     MirrorSettings,
     placed,
 )
+from millrace_support.simulation.mirror.target_clients import TargetClient
 from millrace_support.simulation.mirror.writers import PRODUCER_IDS, Writer, Written
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S
@@ -57,11 +63,10 @@ DONE_WITHIN_S = 90.0
 SWITCH_AFTER_S = (2.0, 5.0)
 GROW_AFTER_S = (0.5, 4.0)
 INSTANCES = (500, 501)
-SWITCHER = 510
+SWITCHER, ASKER = 510, 511
 SOURCE_WRITERS, TARGET_WRITERS = 100, 200
 TRANSACTORS = ((300, "one"), (301, "other"))
 TARGET_TRANSACTORS = ((400, "one"), (401, "other"))
-MIRROR_NAME = "east"
 
 
 class MirrorSimulation:
@@ -80,9 +85,12 @@ class MirrorSimulation:
         if self.settings.is_followed:
             for topic in self.settings.mirrored_topics:
                 self.target.configs[topic] |= {"mirror.source": MIRROR_NAME}
-        self.judge = FollowJudge(self.source, self.target, accepts_loss=self.settings.accepts_loss)
+        judge = FollowJudge if self.settings.is_followed else CopyJudge
+        self.judge: FollowJudge | CopyJudge = judge(self.source, self.target, accepts_loss=self.settings.accepts_loss)
         self.written = {cluster.name: Written() for cluster in (self.source, self.target)}
-        self.instances: list[Instance] = [FollowingInstance(self._mirror_world(), one) for one in INSTANCES]
+        kind = FollowingInstance if self.settings.is_followed else CopyingInstance
+        self.instances: list[Instance] = [kind(self._mirror_world(), one) for one in INSTANCES]
+        self._asker = TargetClient(self.target, ASKER, "asker", "asker")
         self._is_over = False
         self._numbers = count(1)
         self._writing: list[asyncio.Task[None]] = []
@@ -98,7 +106,9 @@ class MirrorSimulation:
         ids = SOURCE_IDS if name == "source" else TARGET_IDS
         wanted = {topic: ids[topic] for topic in self.settings.mirrored_topics}
         if self.settings.transactions or not self.settings.is_followed:
-            wanted |= {OFFSETS_TOPIC: INTERNAL_IDS[OFFSETS_TOPIC], TRANSACTION_TOPIC: INTERNAL_IDS[TRANSACTION_TOPIC]}
+            wanted |= {topic: INTERNAL_IDS[topic] for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC)}
+        if not self.settings.is_followed and name == "target":
+            wanted |= {MAP_TOPIC: INTERNAL_IDS[MAP_TOPIC]}
         return SimulatedCluster(
             self, name, settings, placed(wanted, settings, first_broker, self.settings.source.partitions)
         )
@@ -212,6 +222,7 @@ class MirrorSimulation:
         """Ends the mirroring, as the command does, and lets others write to the target."""
         await asyncio.sleep(self.chance.uniform(*SWITCH_AFTER_S))
         self.note("switch-over")
+        assert isinstance(self.judge, FollowJudge)
         for key in self.mirrored():
             self.judge.look()
             self.judge.ending(key)
@@ -235,18 +246,31 @@ class MirrorSimulation:
         deadline = self.loop.time() + DONE_WITHIN_S
         while self.loop.time() < deadline:
             await asyncio.sleep(0.5)
-            is_whole = self.source.is_whole() and self.target.is_whole()
-            if is_whole and all(self.judge.is_done(key, len(self.instances)) for key in self.mirrored()):
-                self.note("all is mirrored")
-                return True
-        ends = {
-            str(key): [
-                cluster.log_of(key) and cluster.log_of(key).log_end_offset for cluster in (self.source, self.target)
-            ]
-            for key in self.mirrored()
-        }
-        self.source.judge.anomaly(f"not all is mirrored {DONE_WITHIN_S:.0f} s after the faults have ended: {ends}")
+            if self.source.is_whole() and self.target.is_whole():
+                waiting = [str(key) for key in self.mirrored() if not await self._is_mirrored(key)]
+                if not waiting:
+                    self.note("all is mirrored")
+                    return True
+        what = [f"{key}: {self._end(self.source, key)}, {self._end(self.target, key)}" for key in self.mirrored()]
+        self.source.judge.anomaly(f"not all is mirrored {DONE_WITHIN_S:.0f} s after the faults have ended: {what}")
         return False
+
+    @staticmethod
+    def _end(cluster: SimulatedCluster, key: TopicPartition) -> int | None:
+        log = cluster.log_of(key)
+        return None if log is None else int(log.log_end_offset)
+
+    async def _is_mirrored(self, key: TopicPartition) -> bool:
+        """Returns whether a partition is at the source's end, or nobody mirrors it any more, and says why."""
+        if isinstance(self.judge, FollowJudge):
+            return self.judge.is_done(key, len(self.instances))
+        if self.judge.is_void(key) or any(one.has_stopped(key) for one in self.instances):
+            return True
+        try:
+            progress = await self._asker.progress(key)
+        except MillraceError:
+            return False
+        return progress.offset == self._end(self.source, key)
 
     def _check(self) -> None:
         self.judge.look()

@@ -17,7 +17,7 @@ from millrace.records.record import BatchProducer, NewRecord, encode_batch
 from millrace.wire.messages import PRODUCE
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
-from millrace_support.simulation.mirror.settings import COMPACTED_TOPIC
+from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC
 from millrace_support.simulation.workloads.transactional_producers import AGAIN
 
 if TYPE_CHECKING:

@@ -116,6 +116,24 @@ def test_healing_makes_an_index_again_that_a_read_has_found_changed(damage):
         assert content_of(fs, name) == content_of(GOOD, name)
 
 
+@pytest.mark.parametrize("damage", [cut, emptied, lambda fs, name: write(fs, name, flip(content_of(fs, name), 9, 3))])
+def test_a_log_is_cut_whole_where_an_index_has_changed(damage):
+    fs = GOOD.after_kill()
+    log = opened(fs, clean=True)
+    damage(fs, INDEXES[-1])
+    segment = max(one for one in (s.base_offset for s in log.segments) if f"{one:020d}.txnindex" == INDEXES[-1])
+    cut_at = segment + 2
+    log.truncate_to(cut_at)
+    ends = [log.log_end_offset, log.segments[-1].base_offset, log.segments[-2].next_offset]
+    assert ends == [cut_at] * 3
+    with pytest.raises(CorruptRecordError):
+        aborted(log)
+    log.healing.reread_producers()
+    assert aborted(log) == [one for one in EXPECTED if one.last_offset < log.log_end_offset]
+    log.close()
+    assert aborted(opened(fs, clean=True)) == [one for one in EXPECTED if one.last_offset < cut_at]
+
+
 def test_the_scrubber_finds_an_index_that_has_changed():
     fs = GOOD.after_kill()
     log = opened(fs, clean=True)

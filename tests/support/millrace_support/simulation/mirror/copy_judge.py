@@ -1,0 +1,162 @@
+"""What must hold of partitions that are copied, whatever fails; each violation is an anomaly in plain words.
+
+- The committed records of the target are those of the source, in its order, none twice, and none that was aborted, is
+  open or is not committed yet. None is missing among them, but what the source has compacted, and what it has deleted
+  where that is accepted.
+- In the end all are there, and the progress is the source's end.
+- Each committed record of the target is in one run of the offset map, at the offset that it has in the source.
+- Where the source may have lost what was committed, the target has what it has now, or the mirror has said so.
+
+It shares no code with the mirror: it reads keys and values of the map by itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+
+from millrace.records.record import Record
+from millrace_broker.storage import TopicPartition
+from millrace_support.simulation.judge import batches
+from millrace_support.simulation.mirror.cluster import SimulatedCluster
+from millrace_support.simulation.mirror.settings import MAP_TOPIC
+from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC, LIMITED_TOPIC, OFFSETS, TRANSACTIONS
+from millrace_support.simulation.workloads.history import History
+
+MAP = TopicPartition(MAP_TOPIC, 0)
+KEY_HEAD = struct.Struct(">BHHiq")
+PURGED = "has deleted offsets"
+
+
+def same(record: Record) -> tuple[object, ...]:
+    """Returns what a record has in both clusters: all but its offset."""
+    return record.key, record.value, record.timestamp_ms, tuple(record.headers)
+
+
+class CopyJudge:
+    """Looks at both clusters while they run, and at the end."""
+
+    def __init__(self, source: SimulatedCluster, target: SimulatedCluster, *, accepts_loss: bool) -> None:
+        self.stops: dict[TopicPartition, list[str]] = defaultdict(list)
+        self._source = source
+        self._target = target
+        self._accepts_loss = accepts_loss
+        self._anomaly = source.judge.anomaly
+        self._at: dict[TopicPartition, tuple[int, int]] = defaultdict(lambda: (0, 0))
+
+    def stopped(self, key: TopicPartition, reason: str) -> None:
+        """Notes that an instance mirrors a partition no more."""
+        self.stops[key].append(reason)
+
+    def is_void(self, key: TopicPartition) -> bool:
+        """Returns whether nothing is promised of a partition at the target, or of what mirrors need there."""
+        return any(map(self._target.promises.is_void, (key, OFFSETS, TRANSACTIONS, MAP)))
+
+    def look(self) -> None:
+        """Lets both clusters be looked at: what is committed is compared at the end."""
+        self._source.look()
+        self._target.look()
+
+    def check(self, key: TopicPartition) -> None:
+        """Compares what is committed in both clusters once all has healed."""
+        is_lossy = self._source.promises.is_void(key)
+        for reason in self.stops[key]:
+            is_purged = PURGED in reason and self._source.log_of(key).log_start_offset > 0
+            if not (is_lossy or is_purged or self.is_void(key)):
+                self._anomaly(f"{key} has stopped without a reason: {reason}")
+        if self.is_void(key):
+            return
+        if is_lossy:
+            self._check_after_loss(key)
+            return
+        history = self._source.judge.histories[key]
+        theirs = list(history.visible(committed=True))
+        ours = list(self._target.judge.histories[key].visible(committed=True))
+        pairs = self._paired(key, theirs, ours)
+        if len(pairs) == len(ours):
+            self._check_missing(key, theirs, {one.offset for one, _ in pairs})
+            self._check_map(key, {mine.offset: one.offset for one, mine in pairs})
+
+    def _paired(self, key: TopicPartition, theirs: list[Record], ours: list[Record]) -> list[tuple[Record, Record]]:
+        """Returns each record of the target with that of the source, in the order of both."""
+        found: list[tuple[Record, Record]] = []
+        rest = iter(theirs)
+        for mine in ours:
+            one = next((one for one in rest if same(one) == same(mine)), None)
+            if one is None:
+                self._anomaly(f"{key}: the target's record at {mine.offset} is there twice, early, or not the source's")
+                return found
+            found.append((one, mine))
+        return found
+
+    def _check_missing(self, key: TopicPartition, theirs: list[Record], copied: set[int]) -> None:
+        left = self._left(key)
+        start = self._source.log_of(key).log_start_offset
+        first = min(copied, default=start)
+        for one in theirs:
+            if one.offset in copied or (self.stops[key] and one.offset > max(copied, default=-1)):
+                continue
+            is_deleted = one.offset < start and (self._accepts_loss or one.offset < first)
+            is_compacted = key.topic == COMPACTED_TOPIC and one.offset not in left
+            if not is_deleted and not is_compacted:
+                self._anomaly(f"{key}: the source's record at {one.offset} is lost at the target")
+                return
+
+    def _left(self, key: TopicPartition) -> dict[int, Record]:
+        return {one.offset: one for one in self._now(key).visible(committed=True)}
+
+    def _now(self, key: TopicPartition) -> History:
+        """Returns what the source has now."""
+        now, log = History(key, lambda _: None, None), self._source.log_of(key)
+        for offset, batch in batches(log, log.log_start_offset, log.log_end_offset):
+            now.sees(offset, batch, "the source")
+        return now
+
+    def _check_after_loss(self, key: TopicPartition) -> None:
+        if self.stops[key] or key.topic in (COMPACTED_TOPIC, LIMITED_TOPIC):
+            return
+        theirs = [same(one) for one in self._left(key).values()]
+        ours = [same(one) for one in self._target.judge.histories[key].visible(committed=True)]
+        if ours != theirs:
+            self._anomaly(f"{key}: the target differs from a source that was cut, and nobody has told it")
+
+    # The offset map.
+
+    def _check_map(self, key: TopicPartition, source_of: dict[int, int]) -> None:
+        mapped: dict[int, int] = {}
+        for record in self._target.judge.histories[MAP].visible(committed=True):
+            for target, source in _mapped(key, record):
+                if mapped.setdefault(target, source) != source:
+                    self._anomaly(f"{key}: the offset map has target offset {target} twice")
+        if mapped != source_of:
+            wrong = sorted(offset for offset, _ in mapped.items() ^ source_of.items())
+            self._anomaly(f"{key}: the offset map is wrong at target offsets {wrong}")
+
+
+def _mapped(key: TopicPartition, record: Record) -> Iterator[tuple[int, int]]:
+    """Yields the target offsets of a record of the map with their source offsets, if they are of this partition."""
+    assert record.key is not None
+    assert record.value is not None
+    _, mirror_bytes, topic_bytes, partition, _ = KEY_HEAD.unpack_from(record.key)
+    names = record.key[KEY_HEAD.size :]
+    if (names[mirror_bytes : mirror_bytes + topic_bytes].decode(), partition) != key:
+        return
+    numbers = _numbers(record.value[1:])
+    next(numbers)
+    source = target = 0
+    for _ in range(next(numbers)):
+        source, target, length = source + next(numbers), target + next(numbers), next(numbers)
+        yield from ((target + index, source + index) for index in range(length))
+        source, target = source + length, target + length
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    """Yields zig-zag varints."""
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            yield (value >> 1) ^ -(value & 1)
+            value = shift = 0
