@@ -181,20 +181,19 @@ class MirrorInstance:
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
                     member.rejoin(uuid.uuid4().bytes)  # other metadata, so that there is another generation
-                assignment = member.poll(FIRST_LOOK_S)
+                assignment, now_s = member.poll(FIRST_LOOK_S), self._around.clock.monotonic_s()
                 if assignment is not None:
                     members, due_s = decode_members(assignment), 0.0
                     self._troubles.works(f"group {group_of(self.name)}")
-                now_s = self._around.clock.monotonic_s()
+                if now_s < due_s:
+                    continue
+                due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
                 if not members or not member.is_current:
-                    if now_s >= due_s:
-                        self._try_target(target)
-                        due_s = now_s + LOOK_S
+                    self._try_target(target)
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
-                if now_s >= due_s and (self._has_kept.is_set() or not member.is_leader):
+                if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
-                    due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
 
     def _try_target(self, target: Cluster) -> None:
         """Tells, where the target can't be asked, why there is no assignment."""
