@@ -145,6 +145,7 @@ class Copy:
     _checks_again: bool = False
     _merges: bool = True
     _has_merged: bool = False
+    _early: int = NO_OFFSET  # where a batch was left for the next answer
 
     @property
     def wants_look(self) -> bool:
@@ -170,7 +171,7 @@ class Copy:
             return
         self.committed, self.next_offset = look.progress, found
         self._leader_epoch, self._joins, self._checks_again = NO_LEADER_EPOCH, True, False
-        self.trouble = None
+        self.trouble, self._early = None, NO_OFFSET
         has_progress = look.progress is not None and look.progress[:2] == (found, self.ids)
         self.phase = Phase.RUN if has_progress else Phase.BEGIN
 
@@ -250,7 +251,9 @@ class Copy:
                 if not index and NO_LEADER_EPOCH != self._leader_epoch != batch.header.partition_leader_epoch:
                     self.failed(None)
                     return None
-                self._check(batch, fetched.high_watermark)
+                if self._is_early(batch, fetched):
+                    break
+                self._check(batch)
                 part = None if batch.is_passed_over else _part(batch, self.next_offset)
                 found += [] if part is None else [part]
                 self._leader_epoch, self._joins = batch.header.partition_leader_epoch, False
@@ -271,13 +274,25 @@ class Copy:
             self._has_merged |= part is not None
             yield from (one.part for one in several) if part is None else (part,)
 
-    def _check(self, batch: FetchedBatch, high_watermark: int) -> None:
+    def _is_early(self, batch: FetchedBatch, fetched: FetchedData) -> bool:
+        """Returns whether a batch is left for the next answer, as the high watermark of this one was read before it.
+
+        Raises CorruptRecordError where it is above that of the next answer, too.
+        """
+        end, at = batch.header.next_offset, self.next_offset
+        if end <= fetched.high_watermark:
+            return False
+        if self._early == at == fetched.asked_offset:
+            raise CorruptRecordError(
+                f"a batch says that it ends at offset {end}, the log ends at {fetched.high_watermark}"
+            )
+        self._early = at
+        return True
+
+    def _check(self, batch: FetchedBatch) -> None:
         """Raises RecordError for a batch that is damaged, or offsets that are missing before it."""
         if batch.absent is not None and not self._joins:
             self.check_gap(self.what, batch.absent)
-        if batch.header.next_offset > high_watermark:
-            end = batch.header.next_offset
-            raise CorruptRecordError(f"a batch says that it ends at offset {end}, the log ends at {high_watermark}")
         check_crc(batch.data, 0, batch.header)
 
     def _stop(self, stop: Stop) -> None:

@@ -106,6 +106,7 @@ class Follow:
     trouble: MillraceError | None = None
     _pieces: deque[Piece] = field(default_factory=deque)
     _leader_epoch: int = NO_LEADER_EPOCH
+    _early: int = NO_OFFSET  # where a batch was left for the next answer
     _joins: bool = False  # the first batch may begin below `next_offset`, as nothing that was mirrored ends there
 
     @property
@@ -135,7 +136,7 @@ class Follow:
             self.next_offset, self.end_offset = found, look.target_end
             self._joins = found != look.target_end or look.target_start == look.target_end
             self._leader_epoch = NO_LEADER_EPOCH
-            self.trouble = None
+            self.trouble, self._early = None, NO_OFFSET
             self.phase = Phase.RUN
 
     def fetched(self, answer: FetchedData | MillraceError) -> None:
@@ -201,14 +202,14 @@ class Follow:
 
     def _take(self, fetched: FetchedData) -> None:
         """Makes a piece of an answer's batches; looks again where they are the first of another leader epoch."""
-        batches = list(fetched.batches(goes_on=not self._joins))
+        batches = self._below(fetched, list(fetched.batches(goes_on=not self._joins)))
         if not batches:
             return
         first, last = batches[0].header, batches[-1].header
         if NO_LEADER_EPOCH != self._leader_epoch != first.partition_leader_epoch:
             self._check_again(None)
             return
-        self._check_batches(batches, fetched.high_watermark)
+        self._check_batches(batches)
         data = [batch.header for batch in batches if not batch.header.is_control]
         piece = Piece(
             self.end_offset if self._joins else self.next_offset,
@@ -222,9 +223,24 @@ class Follow:
         self._leader_epoch, self._joins = last.partition_leader_epoch, False
         self.next_offset = piece.next_offset
 
-    def _check_batches(self, batches: list[FetchedBatch], high_watermark: int) -> None:
-        if (end := batches[-1].header.next_offset) > high_watermark:
-            raise CorruptRecordError(f"a batch says that it ends at offset {end}, the log ends at {high_watermark}")
+    def _below(self, fetched: FetchedData, batches: list[FetchedBatch]) -> list[FetchedBatch]:
+        """Returns the batches below the high watermark, which brokers may read before the batches.
+
+        The others are left for the next answer; raises CorruptRecordError where the first is above that one's, too.
+        """
+        found = [one for one in batches if one.header.next_offset <= fetched.high_watermark]
+        if len(found) == len(batches):
+            return found
+        at = found[-1].header.next_offset if found else self.next_offset
+        if not found and self._early == at:
+            end = batches[0].header.next_offset
+            raise CorruptRecordError(
+                f"a batch says that it ends at offset {end}, the log ends at {fetched.high_watermark}"
+            )
+        self._early = at
+        return found
+
+    def _check_batches(self, batches: list[FetchedBatch]) -> None:
         for batch in batches[1:] if self._joins else batches:
             if batch.absent is not None:
                 self.check_gap(self.what, batch.absent)

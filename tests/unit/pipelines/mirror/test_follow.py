@@ -136,11 +136,10 @@ STOPPING = [
     CorruptRecordError("damage"),
     RecordTooLargeError("large"),
     answer(0, batch(0, b"a"), batch(0, b"a")),
-    answer(0, batch(0, b"a", b"b"), end=1),
 ]
 
 
-@pytest.mark.parametrize("event", STOPPING, ids=["corrupt", "too large", "offsets that don't rise", "above the end"])
+@pytest.mark.parametrize("event", STOPPING, ids=["corrupt", "too large", "offsets that don't rise"])
 def test_damage_at_the_source_stops_the_partition(event):
     follow = following()
     follow.fetched(event)
@@ -194,3 +193,18 @@ def test_damage_that_the_target_finds_is_the_sources():
     follow.fetched(answer(0, bytes(data)))
     follow.appended(0, CorruptRecordError("crc"))
     assert "the source's log is damaged" in follow.stop.reason
+
+
+def test_a_batch_above_the_high_watermark_is_left_for_the_next_answer():
+    first, second = batch(0, b"a"), batch(1, b"b")
+    follow = following()
+    follow.fetched(answer(0, first, second, end=1))
+    assert (follow.piece.next_offset, bytes(follow.piece.records)) == (1, first)
+    assert (follow.next_offset, follow.phase) == (1, Phase.RUN)
+    follow.fetched(answer(1, second, end=2))
+    assert follow.next_offset == 2
+    follow = following()
+    follow.fetched(answer(0, first, end=0))
+    assert (follow.piece, follow.phase) == (None, Phase.RUN)
+    follow.fetched(answer(0, first, end=0))
+    assert "ends at offset 1, the log ends at 0" in follow.stop.reason
