@@ -232,3 +232,14 @@ def test_a_merged_batch_that_is_refused_is_sent_as_the_batches_that_it_was():
     copy.was_rolled_back()
     copy.was_refused(CorruptRecordError("too large"))
     assert copy.phase is Phase.STOPPED
+
+
+def test_a_batch_above_the_high_watermark_is_left_for_the_next_answer():
+    first, second = batch(0, b"a"), batch(1, b"b")
+    copy = running()
+    assert copy.fetched(answer(0, first, second, end=1)).progress.next_offset == 1
+    assert copy.fetched(answer(1, second, end=2)).progress.next_offset == 2
+    copy = running()
+    copy.fetched(answer(0, first, second, end=1))
+    assert copy.fetched(answer(1, second, end=1)) is None
+    assert "ends at offset 2, the log ends at 1" in copy.stop.reason

@@ -209,3 +209,18 @@ def test_damage_that_the_target_finds_is_the_sources():
     follow.fetched(answer(0, bytes(data)))
     follow.appended(0, CorruptRecordError("crc"))
     assert "the source's log is damaged" in follow.stop.reason
+
+
+def test_a_batch_above_the_high_watermark_is_left_for_the_next_answer():
+    first, second = batch(0, b"a"), batch(1, b"b")
+    follow = following()
+    follow.fetched(answer(0, first, second, end=1))
+    assert (follow.piece.next_offset, bytes(follow.piece.records)) == (1, first)
+    assert (follow.next_offset, follow.phase) == (1, Phase.RUN)
+    follow.fetched(answer(1, second, end=2))
+    assert follow.next_offset == 2
+    follow = following()
+    follow.fetched(answer(0, first, end=0))
+    assert (follow.piece, follow.phase) == (None, Phase.RUN)
+    follow.fetched(answer(0, first, end=0))
+    assert "ends at offset 1, the log ends at 0" in follow.stop.reason
