@@ -148,7 +148,7 @@ class Run:
         self.tell("no more faults")
         for each in self.writers:
             each.finish()
-        self.tell("no more records")
+        self.tell(f"no more records: {dict(sum((one.outcomes for one in self.writers), Counter()))}")
 
     def await_equal(self, *, is_followed):
         """Waits until nothing differs, and else fails with what does."""
