@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.client import Admin, Cluster
+from millrace.ports import free_port
 from millrace.testing.broker import BrokerProcess
 from millrace_support.waiting import until
 
@@ -77,6 +78,25 @@ def test_a_signal_ends_a_mirror(brokers, number, status, tmp_path):
         _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == status
     assert errors.decode() == ("millrace: interrupted: mirrored 1 records, 0.0 MiB\n" if status else "")
+
+
+@pytest.mark.parametrize("away", ["source", "target"])
+def test_a_cluster_that_is_away_is_waited_for_and_told_once(brokers, away):
+    source, target = brokers
+    nobody = f"127.0.0.1:{free_port()}"
+    sides = (
+        "--source",
+        f"e={nobody if away == 'source' else source}",
+        "--target",
+        nobody if away == "target" else target,
+    )
+    command = [MILLRACE, "mirror", *sides, "--topics", "x", "--once"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=TIMEOUT_S)
+    assert f"no broker answers at {nobody}" in line
+    assert rest.splitlines() == ["millrace: interrupted: mirrored 0 records, 0.0 MiB"]
 
 
 WRONG = {

@@ -1,6 +1,7 @@
 """What stops a partition of a mirror, and what does not: each in a mirror of two topics, of which the other goes on."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from millrace.client import Admin, Cluster, Configs, Groups, ResourceKind, Simpl
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.mirror.service import MirrorService
 from millrace_pipelines.mirror.settings import MirrorSettings, Side, Source, Way
+from millrace_pipelines.mirror.states import State, States
 from millrace_support.mirrored_records import contents, read
 from millrace_support.waiting import until
 
@@ -152,3 +154,31 @@ def test_what_has_records_of_others_is_not_copied_into(source, target):
         stopped = mirror(source, target, Way.COPY)
         assert "has records at the target, and this mirror has no progress there" in stopped[f"east/{BAD}-0"]
         assert SimpleConsumer(cluster).latest(f"east.{BAD}", 0) == end
+
+
+def test_a_topic_that_stops_meanwhile_holds_up_no_end(source, target):
+    """It is paused by a command while it is mirrored slowly; the mirror ends without it."""
+    create(source, GOOD)
+    create(source, BAD)
+    send(source, GOOD, 5)
+    with Producer(broker_list=source.bootstrap) as producer:
+        for _ in range(20):
+            producer.send(BAD, os.urandom(900_000), partition=0)
+    one = Source(name="east", bootstrap=source.bootstrap, topics=(".*",))
+    settings = MirrorSettings(target=Side(bootstrap=target.bootstrap), sources=(one,), throttle_bytes_per_s=1)
+    with (
+        MirrorService(settings) as service,
+        Cluster(target.bootstrap) as cluster,
+        Side(bootstrap=target.bootstrap).producer() as producer,
+    ):
+        states = States(cluster, producer)
+
+        def pause():
+            known = states.read().get(f"east/{BAD}")
+            if known is not None and known.target_topic_id and known.state is State.MIRRORING and service.ends():
+                states.write(
+                    replace(known, state=State.PAUSED), replace(states.read()[f"east/{GOOD}"], state=State.PAUSED)
+                )
+
+        service.run(once=True, looks=pause)
+        assert service.stopped() == {}

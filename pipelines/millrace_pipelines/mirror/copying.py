@@ -8,7 +8,7 @@ takes from this member of this generation alone (KIP-447). It is committed after
 once the source has no more.
 
     a batch that the target will never take   the transaction is aborted, and that partition left out
-    an error that may pass                    aborted; all of them go on from their progress
+    an error that may pass                    aborted; all go on from their progress, with half as many bytes at a time
     the member is fenced, or has rejoined     aborted; all partitions are dropped until there is an assignment
     nobody knows whether a commit counts      the commit is repeated; where that can't be, the progress is read again
 """
@@ -30,11 +30,12 @@ from millrace.errors import BrokerUnreachableError, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.mirror.copy import Copy, CopyLook, Ids, Phase, Portion, Progress
 from millrace_pipelines.mirror.counters import PartitionCounters
-from millrace_pipelines.mirror.fetching import WAIT_MS, Answers
+from millrace_pipelines.mirror.fetching import ANSWER_BYTES, PARTITION_BYTES, WAIT_MS, Answers
 from millrace_pipelines.mirror.fetching import Bounds as FetchBounds
 from millrace_pipelines.mirror.follow import GapCheck
 from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
-from millrace_pipelines.mirror.pauses import Backoff
+from millrace_pipelines.mirror.pauses import Backoff, Size
+from millrace_pipelines.mirror.rights import DeniedError, is_lasting
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
 from millrace_pipelines.mirror.telling import Troubles
@@ -102,7 +103,8 @@ class Copying:
         self._now_s = around.clock.monotonic_s
         self._throttle = around.throttle
         self._background = background
-        self._bounds = bounds
+        self._interval_s = bounds.interval_s
+        self._size = Size(bounds.size_bytes)
         self._rejoin = rejoin
         self._troubles = Troubles(around.tell, around.clock)
         self._lines: dict[Mirrored, _Line] = {}
@@ -257,13 +259,14 @@ class Copying:
     def _fetch(self) -> Future[Answers] | None:
         """Begins to fetch what is wanted; returns None where nothing is, or the throttle says to wait."""
         lines = [one for one in self._due() if one.copy.wants_fetch]
-        is_full = self._transaction.size_bytes >= self._bounds.size_bytes
+        is_full = self._transaction.size_bytes >= self._size.now
         if not lines or is_full or self._throttle.pause_s(self._now_s()) > 0:
             return None
         lines.sort(key=lambda one: one.served)
         offsets = {one.copy.what.at_source: one.copy.next_offset for one in lines}
         wait_ms = 0 if self._transaction.is_open else WAIT_MS
-        return self._background(lambda: self._doors.fetches.fetch(offsets, FetchBounds(wait_ms=wait_ms)))
+        bounds = FetchBounds(min(self._size.now, ANSWER_BYTES), min(self._size.now, PARTITION_BYTES), wait_ms)
+        return self._background(lambda: self._doors.fetches.fetch(offsets, bounds))
 
     def _take(self, answers: Answers) -> None:
         self._round += 1
@@ -291,8 +294,8 @@ class Copying:
     def _commit_if_due(self) -> bool:
         if not self._transaction.is_open or self._group is None:
             return False
-        is_due = self._transaction.age_s >= self._bounds.interval_s
-        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._bounds.size_bytes):
+        is_due = self._transaction.age_s >= self._interval_s
+        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._size.now):
             return False
         self._take_end(self._transaction.commit(self._group))
         return True
@@ -313,6 +316,7 @@ class Copying:
                 one.copy.was_rolled_back()
         if ended.outcome is Outcome.COMMITTED:
             self._troubles.works("the target")
+            self._size.was_sent()
             if self._suspects and self._suspects[0] in lines:
                 self._suspects.popleft()
         elif ended.outcome is Outcome.FENCED:
@@ -328,9 +332,13 @@ class Copying:
     def _blame(self, ended: Ended, lines: Mapping[Mirrored, _Line]) -> None:
         """Leaves out the partitions that failed; tries each alone where the brokers don't tell which one did."""
         refused, failing = dict(ended.refused), dict(ended.failing)
+        if ended.error is not None or failing:
+            self._size.was_too_large()
         if ended.error is not None and not refused and not failing:
             cause = ended.error.__cause__
-            error = cause if isinstance(cause, MillraceError) else ended.error
+            error = ended.error
+            if isinstance(cause, MillraceError) and not isinstance(error, DeniedError):
+                error = cause
             if not is_refusal(error):
                 self._pause_all(error, lines)
             elif len(lines) == 1:
@@ -350,7 +358,7 @@ class Copying:
         for one in lines.values():
             one.copy.failed(error)
             one.backoff.failed(self._now_s())
-            one.counters.trouble = str(error)
+            one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
         self._troubles.fails("the target", error)
 
     def _settle(self, one: _Line) -> None:
@@ -362,7 +370,7 @@ class Copying:
             one.counters.stop = copy.stop
         elif copy.committed is not None and copy.trouble is None:
             one.counters.next_offset = copy.committed.next_offset
-            one.counters.trouble = ""
+            one.counters.trouble, one.counters.is_lasting = "", False
             one.backoff.succeeded()
             self._troubles.works(str(copy.what))
             self._troubles.works(f"source {self._source}")
@@ -372,6 +380,6 @@ class Copying:
         if one.copy.phase is Phase.STOPPED:
             self._settle(one)
             return
-        one.counters.trouble = str(error)
+        one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
         side = "the target" if is_of_target else f"source {self._source}"
         self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.copy.what), error)

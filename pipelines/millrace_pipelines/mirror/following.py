@@ -18,12 +18,13 @@ from typing import NamedTuple, Protocol
 from millrace.client.fetched import FetchedData
 from millrace.client.metadata import Partition
 from millrace.client.mirrored_appends import MirroredAppend, MirroredLog
-from millrace.errors import BrokerUnreachableError, MillraceError, OffsetOutOfRangeError
+from millrace.errors import AnswerLostError, BrokerUnreachableError, MillraceError, OffsetOutOfRangeError
 from millrace_pipelines.mirror.counters import PartitionCounters
-from millrace_pipelines.mirror.fetching import ONE_BATCH, Answers
+from millrace_pipelines.mirror.fetching import ONE_BATCH, PARTITION_BYTES, Answers, Bounds
 from millrace_pipelines.mirror.follow import Follow, GapCheck, Look, Phase, Piece
 from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
-from millrace_pipelines.mirror.pauses import Backoff
+from millrace_pipelines.mirror.pauses import Backoff, Size
+from millrace_pipelines.mirror.rights import is_lasting
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.telling import Troubles
@@ -80,6 +81,7 @@ class Following:
         self._throttle = around.throttle
         self._background = background
         self._troubles = Troubles(around.tell, around.clock)
+        self._size = Size(APPEND_BYTES)
         self._lines: dict[Mirrored, _Line] = {}
         self._assigned: Assignment = {}
         self._round = 0
@@ -204,7 +206,8 @@ class Following:
             return None
         lines.sort(key=lambda one: one.served)
         offsets = {one.follow.what.at_source: one.follow.next_offset for one in lines}
-        return self._background(lambda: self._doors.fetches.fetch(offsets))
+        bounds = Bounds(partition_bytes=min(self._size.now, PARTITION_BYTES))
+        return self._background(lambda: self._doors.fetches.fetch(offsets, bounds))
 
     def _take(self, answers: Answers) -> None:
         self._round += 1
@@ -240,11 +243,14 @@ class Following:
                 piece = one.follow.appended(log.end_offset, log.error)
                 if piece is not None:
                     one.counters.count(piece.record_count, len(piece.records), piece.newest_ms)
+                    self._troubles.works("the target")
                     self._settle(one)
                 elif one.follow.phase is Phase.STOPPED:
                     self._settle(one)
                 else:
                     self._fails(one, log.error, is_of_target=True)
+            is_lost = any(isinstance(log.error, AnswerLostError) for log in answers.values())
+            self._size.was_too_large() if is_lost else self._size.was_sent()
         return has_appended
 
     def _with_pieces(self) -> list[tuple[_Line, Piece]]:
@@ -252,7 +258,7 @@ class Following:
         size = 0
         for one in self._lines.values():
             piece = one.follow.piece
-            if piece is None or (found and size + len(piece.records) > APPEND_BYTES):
+            if piece is None or (found and size + len(piece.records) > self._size.now):
                 continue
             size += len(piece.records)
             found.append((one, piece))
@@ -270,7 +276,7 @@ class Following:
         else:
             one.backoff.succeeded()
             one.counters.next_offset = follow.end_offset
-            one.counters.trouble = ""
+            one.counters.trouble, one.counters.is_lasting = "", False
             self._troubles.works(str(follow.what))
             self._troubles.works(f"source {self._source}")
 
@@ -279,6 +285,6 @@ class Following:
         if one.follow.phase is Phase.STOPPED:
             self._settle(one)
         elif error is not None:
-            one.counters.trouble = str(error)
+            one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
             side = "the target" if is_of_target else f"source {self._source}"
             self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.follow.what), error)

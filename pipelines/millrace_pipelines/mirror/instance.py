@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -20,7 +21,7 @@ from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.group_member import GroupMember
 from millrace.client.groups import GroupMetadata
-from millrace.errors import MillraceError
+from millrace.errors import BrokerError, MillraceError
 from millrace_pipelines.mirror.clusters import ClusterLooks
 from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
@@ -28,9 +29,11 @@ from millrace_pipelines.mirror.doors import copying_of, following_of
 from millrace_pipelines.mirror.following import Following
 from millrace_pipelines.mirror.keeping import TOPICS, Keeper
 from millrace_pipelines.mirror.loops import Begin, Surroundings
+from millrace_pipelines.mirror.pauses import LAST_PAUSE_S
+from millrace_pipelines.mirror.rights import TARGET, hidden, is_lasting, needing, reach, side_of
 from millrace_pipelines.mirror.settings import MirrorSettings, Source, Way
 from millrace_pipelines.mirror.sharing import PROTOCOL, PROTOCOL_TYPE, assign, decode_members, group_of, owner
-from millrace_pipelines.mirror.states import State, States, TopicState
+from millrace_pipelines.mirror.states import STATES_TOPIC, State, States, TopicState
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.telling import Troubles
 
@@ -57,6 +60,7 @@ class MirrorInstance:
         self._around = around
         self._failed = failed
         self._troubles = Troubles(around.tell, around.clock)
+        self._once = False
         self._stopping, self._must_rejoin, self._leads = threading.Event(), threading.Event(), threading.Event()
         self._has_kept = threading.Event()
         self._threads: list[tuple[str, threading.Thread]] = []
@@ -64,7 +68,9 @@ class MirrorInstance:
         self._following: Following | None = None
         self._copying: Copying | None = None
         self._ends: dict[Counted, int] | None = None
+        self._mine: frozenset[Mirrored] = frozenset()
         self.states: dict[str, TopicState] = {}
+        self.denied: dict[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -76,8 +82,9 @@ class MirrorInstance:
         """Where the source's partitions ended at the first look, of those that this instance had then; None before."""
         return self._ends
 
-    def start(self) -> None:
-        """Starts the instance's first threads."""
+    def start(self, *, once: bool = False) -> None:
+        """Starts the instance's first threads; with `once`, what only people can mend ends it."""
+        self._once = once
         self._start("mirror", self._share)
         self._start("keep", self._keep)
 
@@ -95,13 +102,19 @@ class MirrorInstance:
         self._loops.close()
 
     def is_done(self) -> bool:
-        """Returns whether all that the source had at the first look is mirrored, but for what has stopped."""
+        """Returns whether all that the source had at the first look is mirrored.
+
+        What has stopped since does not count, nor what another instance has now.
+        """
         if self._ends is None:
             return False
         lines = self._around.counters.read()
         for one, end in self._ends.items():
             line = lines.get(one)
-            if line is None or (line.stop is None and (line.next_offset is None or line.next_offset < end)):
+            if one.what not in self._mine:
+                continue
+            has_ended = line is not None and (line.stop is not None or (self._once and line.is_lasting))
+            if line is None or not (has_ended or (line.next_offset is not None and line.next_offset >= end)):
                 return False
         return True
 
@@ -116,16 +129,33 @@ class MirrorInstance:
         self._threads.append((role, thread))
         thread.start()
 
+    def _fails(self, about: str, error: MillraceError) -> None:
+        if self._once and is_lasting(error):
+            self._failed(error)
+            return
+        sides = () if isinstance(error, BrokerError) else (side_of(self.name), TARGET)
+        self._troubles.fails(next((one for one in sides if str(error).startswith(f"{one}: ")), about), error)
+
+    def _reach(self, source: Cluster, target: Cluster) -> None:
+        for cluster, side in ((source, side_of(self.name)), (target, TARGET)):
+            reach(cluster, side)
+            self._troubles.works(side)
+
     # The group's member.
 
     def _share(self) -> None:
+        pause_s = LOOK_S
         while not self._stopping.is_set():
             try:
                 with self._settings.target.cluster() as target, self._source.cluster() as source:
-                    self._be_member(source, target)
+                    self._reach(source, target)
+                    pause_s = LOOK_S
+                    with needing(TARGET, group=f"Read on group {group_of(self.name)}"):
+                        self._be_member(source, target)
             except MillraceError as error:
-                self._troubles.fails(f"group {group_of(self.name)}", error)
-                self._stopping.wait(LOOK_S)
+                self._fails(f"group {group_of(self.name)}", error)
+                self._stopping.wait(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
             finally:
                 self._leads.clear()
                 self._let_go()
@@ -147,41 +177,61 @@ class MirrorInstance:
             while not self._stopping.is_set():
                 if self._must_rejoin.is_set():
                     self._must_rejoin.clear()
-                    member.rejoin()
+                    member.rejoin(uuid.uuid4().bytes)  # other metadata, so that there is another generation
                 assignment = member.poll(FIRST_LOOK_S if self._ends is None else LOOK_S)
                 if assignment is not None:
                     members = decode_members(assignment)
                     self._troubles.works(f"group {group_of(self.name)}")
                 if not members or not member.is_current:
+                    self._try_target(target)
                     continue
                 self._leads.set() if member.is_leader else self._leads.clear()
                 if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
+
+    def _try_target(self, target: Cluster) -> None:
+        """Tells, where the target can't be asked, why there is no assignment."""
+        try:
+            target.metadata([])
+        except MillraceError as error:
+            self._troubles.fails("the target", error)
+        else:
+            self._troubles.works("the target")
 
     def _try_look(
         self, states: States, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata
     ) -> None:
         """Reads the states, and gives this member's partitions to the loops."""
         try:
-            self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
-            mine = self._mine(source, target, members, group)
+            with needing(TARGET, topic=f"Read on topic {STATES_TOPIC}"):
+                self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
+            mine = self._shared(source, target, members, group)
             self._give(mine, group)
+            self._mine = frozenset().union(*mine.values())
             if self._ends is None:
                 self._ends = self._read_ends(source, mine)
         except MillraceError as error:
-            self._troubles.fails(f"topics of {self.name}", error)
+            self._fails(f"topics of {self.name}", error)
         else:
             self._troubles.works(f"topics of {self.name}")
 
-    def _mine(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
+    def _shared(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
         """Returns the partitions that are this member's: those that both clusters have, of topics that are mirrored."""
         states = [one for one in self.states.values() if one.state is State.MIRRORING]
         mine: dict[Way, dict[Mirrored, Begin]] = {Way.FOLLOW: {}, Way.COPY: {}}
         if not states:
             return mine
-        at_source = source.metadata([one.topic for one in states]).topics
-        at_target = target.metadata([one.target_topic for one in states]).topics
+        source_told = source.metadata([one.topic for one in states])
+        target_told = target.metadata([one.target_topic for one in states])
+        at_source, at_target = source_told.topics, target_told.topics
+        self.denied = {}
         for one in states:
+            error = hidden(source_told, one.topic, side_of(self.name)) or hidden(target_told, one.target_topic, TARGET)
+            if error is not None:
+                self.denied[one.key] = str(error)
+                self._troubles.fails(f"topic {one.topic}", error)
+            else:
+                self._troubles.works(f"topic {one.topic}")
             if one.topic in at_source and one.target_topic in at_target:
                 both = at_source[one.topic].partitions.keys() & at_target[one.target_topic].partitions.keys()
                 for index in sorted(both):
@@ -201,10 +251,14 @@ class MirrorInstance:
     def _give(self, mine: Share, group: GroupMetadata) -> None:
         settings, source, around = self._settings, self._source, self._around
         if mine[Way.FOLLOW] and self._following is None:
-            self._following = following_of(settings, source, around, self._loops)
+            with ExitStack() as opened:
+                self._following = following_of(settings, source, around, opened)
+                self._loops.push(opened.pop_all())
             self._start("follow", self._following.run)
         if mine[Way.COPY] and self._copying is None:
-            self._copying = copying_of(settings, source, around, self._loops, self._must_rejoin.set)
+            with ExitStack() as opened:
+                self._copying = copying_of(settings, source, around, opened, self._must_rejoin.set)
+                self._loops.push(opened.pop_all())
             self._start("copy", self._copying.run)
         if self._following is not None:
             self._following.assign(mine[Way.FOLLOW])
@@ -215,7 +269,7 @@ class MirrorInstance:
         """Returns where the source ends now; raises the error of a partition that does not tell."""
         found: dict[Counted, int] = {}
         for way, isolation in ISOLATIONS.items():
-            ends = ClusterLooks(source, isolation).ends([one.at_source for one in mine[way]])
+            ends = ClusterLooks(source, isolation, side_of(self.name)).ends([one.at_source for one in mine[way]])
             for what in mine[way]:
                 end = ends[what.at_source]
                 if isinstance(end, MillraceError):
@@ -232,14 +286,17 @@ class MirrorInstance:
     # What the group's leader keeps for all.
 
     def _keep(self) -> None:
+        pause_s = LOOK_S
         while not self._stopping.is_set():
             try:
                 with Keeper(self._settings, self._source, self._around.clock) as keeper:
                     self._troubles.works(f"the keeper of {self.name}")
+                    pause_s = LOOK_S
                     self._keep_with(keeper)
             except MillraceError as error:
-                self._troubles.fails(f"the keeper of {self.name}", error)
-                self._stopping.wait(LOOK_S)
+                self._fails(f"the keeper of {self.name}", error)
+                self._stopping.wait(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _keep_with(self, keeper: Keeper) -> None:
         while not self._stopping.is_set():
@@ -247,7 +304,7 @@ class MirrorInstance:
                 continue
             for chore, error in keeper.keep().items():
                 if error is not None:
-                    self._troubles.fails(f"{chore} of {self.name}", error)
+                    self._fails(f"{chore} of {self.name}", error)
                     continue
                 self._troubles.works(f"{chore} of {self.name}")
                 if chore == TOPICS:

@@ -30,6 +30,26 @@ class Backoff:
 
 
 @dataclass(slots=True)
+class Size:
+    """How many bytes are sent together: at most `largest`, and half as many after each time that was too slow."""
+
+    largest: int
+    smallest: int = 64 << 10
+    now: int = 0
+
+    def __post_init__(self) -> None:
+        self.now = self.largest
+
+    def was_too_large(self) -> None:
+        """Halves the size."""
+        self.now = max(self.now // 2, min(self.smallest, self.largest))
+
+    def was_sent(self) -> None:
+        """Lets the size grow again."""
+        self.now = min(2 * self.now, self.largest)
+
+
+@dataclass(slots=True)
 class Throttle:
     """Bytes by the second, 0 for as many as there are: a second's worth may come at once."""
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from millrace.errors import BrokerUnreachableError
-from millrace_pipelines.mirror.pauses import Backoff, Throttle
+from millrace_pipelines.mirror.pauses import Backoff, Size, Throttle
 from millrace_pipelines.mirror.sharing import assign, decode_members, owner
 from millrace_pipelines.mirror.telling import PATIENCE_S, Troubles
 
@@ -57,6 +57,19 @@ def test_a_throttle_lets_so_many_bytes_pass_in_a_second():
         now_s += 0.01
     assert 58_000 < passed < 63_000
     assert Throttle(0).pause_s(0) == 0
+
+
+def test_what_is_too_slow_is_sent_in_smaller_pieces():
+    size = Size(1_000_000, smallest=300_000)
+    for expected in (500_000, 300_000, 300_000):
+        size.was_too_large()
+        assert size.now == expected
+    for expected in (600_000, 1_000_000, 1_000_000):
+        size.was_sent()
+        assert size.now == expected
+    tiny = Size(10)
+    tiny.was_too_large()
+    assert tiny.now == 10
 
 
 class Clock:
