@@ -39,7 +39,7 @@ class MirrorService:
 
     def __init__(self, settings: MirrorSettings, *, tell: Tell = logger.warning, clock: Clock | None = None) -> None:
         self.counters = Counters()
-        self._stopping = threading.Event()
+        self._is_stopping = False  # no event: a handler of signals that sets one may meet its lock, held by `run`
         self._error: BaseException | None = None
         self._sides: Mapping[str, Side] = {
             TARGET: settings.target,
@@ -73,7 +73,9 @@ class MirrorService:
                 side.security()
         for one in self._instances:
             one.start(once=once)
-        while not self._stopping.wait(LOOK_S) and not (once and all(one.is_done() for one in self._instances)):
+        pause = threading.Event()  # which nobody sets
+        while not self._is_stopping and not (once and all(one.is_done() for one in self._instances)):
+            pause.wait(LOOK_S)
             looks()
         self._end()
         looks()
@@ -81,8 +83,8 @@ class MirrorService:
             raise self._error
 
     def stop(self) -> None:
-        """Has `run` end."""
-        self._stopping.set()
+        """Has `run` end; also for handlers of signals."""
+        self._is_stopping = True
 
     def stopped(self) -> Mapping[str, str]:
         """Returns the sentences of what has stopped, by topic, or partition where it is one alone."""
@@ -109,4 +111,4 @@ class MirrorService:
 
     def _failed(self, error: BaseException) -> None:
         self._error = self._error or error
-        self._stopping.set()
+        self._is_stopping = True
