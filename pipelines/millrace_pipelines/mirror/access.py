@@ -30,6 +30,7 @@ from millrace.security.acls import (
     ResourcePattern,
     ResourceType,
 )
+from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, needing, side_of
 from millrace_pipelines.mirror.scram_users import ScramUsers
 from millrace_pipelines.mirror.settings import MirrorSettings, Source, Way
 from millrace_pipelines.mirror.states import State, States, TopicState
@@ -79,26 +80,32 @@ class AccessKeeper:
 
     def _keep_acls(self) -> None:
         states = [one for one in self._states.read().values() if one.source == self._source.name]
-        wanted = mirrored_acls(find_acls(self._at_source, OF_TOPICS), states)
-        there = frozenset(find_acls(self._at_target, OF_TOPICS))
+        with needing(side_of(self._source.name), cluster=f"Describe {ON_CLUSTER}"):
+            wanted = mirrored_acls(find_acls(self._at_source, OF_TOPICS), states)
+        with needing(TARGET, cluster=f"Describe {ON_CLUSTER}"):
+            there = frozenset(find_acls(self._at_target, OF_TOPICS))
         mirrored = {one.target_topic for one in states if one.state is not State.SWITCHED}
         gone = [one for one in (self._acls - wanted) & there if one.pattern.name in mirrored]
-        if missing := sorted(wanted - there):
-            create_acls(self._at_target, missing)
-        if gone:
-            delete_acls(self._at_target, [_only(one) for one in sorted(gone)])
+        with needing(TARGET, cluster=f"Alter {ON_CLUSTER}"):
+            if missing := sorted(wanted - there):
+                create_acls(self._at_target, missing)
+            if gone:
+                delete_acls(self._at_target, [_only(one) for one in sorted(gone)])
         self._acls = wanted
 
     def _keep_quotas(self) -> None:
-        wanted = _by_entity(Quotas(self._at_source).describe())
-        there = _by_entity(Quotas(self._at_target).describe())
+        with needing(side_of(self._source.name), cluster=f"DescribeConfigs {ON_CLUSTER}"):
+            wanted = _by_entity(Quotas(self._at_source).describe())
+        with needing(TARGET, cluster=f"DescribeConfigs {ON_CLUSTER}"):
+            there = _by_entity(Quotas(self._at_target).describe())
         for entity in wanted.keys() | self._quotas.keys():
             had = there.get(entity, {})
             told = wanted.get(entity, {})
             values = {name: value for name, value in told.items() if had.get(name) != value}
             unset = [name for name in self._quotas.get(entity, {}) if name not in told and name in had]
             if values or unset:
-                Quotas(self._at_target).alter(dict(entity), values, unset)
+                with needing(TARGET, cluster=f"AlterConfigs {ON_CLUSTER}"):
+                    Quotas(self._at_target).alter(dict(entity), values, unset)
         self._quotas = wanted
 
 

@@ -11,6 +11,7 @@ from millrace.client.log_offsets import LogOffsets, read_log_offsets
 from millrace.client.metadata import Partition
 from millrace.errors import ClientError, MillraceError
 from millrace.records.intervals import Interval
+from millrace_pipelines.mirror.rights import explained, needing
 from millrace_pipelines.mirror.stops import Mirrored
 
 COMPACTION_KNOWN_S = 60.0
@@ -35,16 +36,23 @@ def check_two_clusters(name: str, source: Cluster, target: Cluster) -> None:
 
 
 class ClusterLooks:
-    """Asks one cluster about its topics, for one thread."""
+    """Asks one cluster about its topics, for one thread; `side` is how sentences name the cluster."""
 
-    def __init__(self, cluster: Cluster, isolation: IsolationLevel) -> None:
+    def __init__(self, cluster: Cluster, isolation: IsolationLevel, side: str) -> None:
         self._cluster = cluster
         self._isolation = isolation
+        self._side = side
         self._compacted: dict[str, tuple[float, bool]] = {}
 
     def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, LogOffsets | MillraceError]:
         """Returns where each partition's log starts and ends."""
-        return read_log_offsets(self._cluster, partitions, self._isolation)
+        found = read_log_offsets(self._cluster, partitions, self._isolation)
+        return {
+            one: explained(end, self._side, topic=f"Describe on topic {one[0]}")
+            if isinstance(end, MillraceError)
+            else end
+            for one, end in found.items()
+        }
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str | None]:
         """Returns the id of each topic; None for one that has none, or can't be asked for."""
@@ -61,7 +69,8 @@ class ClusterLooks:
         now_s = self._cluster.clock.monotonic_s()
         known_s, found = self._compacted.get(topic, (0.0, False))
         if topic not in self._compacted or now_s - known_s > COMPACTION_KNOWN_S:
-            found = is_compacted(self._cluster, topic)
+            with needing(self._side, topic=f"DescribeConfigs on topic {topic}"):
+                found = is_compacted(self._cluster, topic)
             self._compacted[topic] = now_s, found
         return found
 

@@ -35,6 +35,7 @@ from millrace_pipelines.mirror.fetching import Bounds as FetchBounds
 from millrace_pipelines.mirror.follow import GapCheck
 from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
 from millrace_pipelines.mirror.pauses import Backoff, Size
+from millrace_pipelines.mirror.rights import DeniedError, is_lasting
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
 from millrace_pipelines.mirror.telling import Troubles
@@ -335,7 +336,9 @@ class Copying:
             self._size.was_too_large()
         if ended.error is not None and not refused and not failing:
             cause = ended.error.__cause__
-            error = cause if isinstance(cause, MillraceError) else ended.error
+            error = ended.error
+            if isinstance(cause, MillraceError) and not isinstance(error, DeniedError):
+                error = cause
             if not is_refusal(error):
                 self._pause_all(error, lines)
             elif len(lines) == 1:
@@ -355,7 +358,7 @@ class Copying:
         for one in lines.values():
             one.copy.failed(error)
             one.backoff.failed(self._now_s())
-            one.counters.trouble = str(error)
+            one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
         self._troubles.fails("the target", error)
 
     def _settle(self, one: _Line) -> None:
@@ -367,7 +370,7 @@ class Copying:
             one.counters.stop = copy.stop
         elif copy.committed is not None and copy.trouble is None:
             one.counters.next_offset = copy.committed.next_offset
-            one.counters.trouble = ""
+            one.counters.trouble, one.counters.is_lasting = "", False
             one.backoff.succeeded()
             self._troubles.works(str(copy.what))
             self._troubles.works(f"source {self._source}")
@@ -377,6 +380,6 @@ class Copying:
         if one.copy.phase is Phase.STOPPED:
             self._settle(one)
             return
-        one.counters.trouble = str(error)
+        one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
         side = "the target" if is_of_target else f"source {self._source}"
         self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.copy.what), error)

@@ -43,6 +43,7 @@ class PartitionCounters:
         newest_ms: The time of the newest record that was mirrored; -1 for none.
         stop: Why nothing more is mirrored.
         trouble: The last error, which may pass; empty once it has.
+        is_lasting: Whether that needs somebody to change rights, credentials or settings.
         topic: The counters of its topic.
     """
 
@@ -54,6 +55,7 @@ class PartitionCounters:
     newest_ms: int = NO_TIMESTAMP
     stop: Stop | None = None
     trouble: str = ""
+    is_lasting: bool = False
     topic: TopicCounters = field(default_factory=TopicCounters)
 
     @property

@@ -6,21 +6,25 @@ What is opened is closed with the stack that is handed in, once the threads have
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from millrace.client import Cluster, Groups, SimpleConsumer
 from millrace.client.fetched import IsolationLevel
+from millrace.client.groups import GroupOffset
 from millrace.client.metadata import Partition
 from millrace.client.mirrored_appends import MirroredAppend, MirroredLog, append_mirrored
+from millrace.client.simple_consumer import EpochEnd
+from millrace.errors import MillraceError
 from millrace_pipelines.mirror.clusters import ClusterLooks
 from millrace_pipelines.mirror.copying import CopyDoors, Copying, TransactionBounds
 from millrace_pipelines.mirror.fetching import Fetcher
 from millrace_pipelines.mirror.following import FollowDoors, Following
 from millrace_pipelines.mirror.loops import Surroundings
-from millrace_pipelines.mirror.offset_map_topic import create_offset_map_topic
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, create_offset_map_topic
+from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, explained, needing, side_of
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.transaction import Transaction, Transactional
@@ -34,20 +38,49 @@ class _Appends:
 
     def append(self, appends: Sequence[MirroredAppend]) -> Mapping[Partition, MirroredLog]:
         """Appends at the target."""
-        return append_mirrored(self.cluster, appends)
+        return {
+            one: log if log.error is None else log._replace(error=_of_append(log.error))
+            for one, log in append_mirrored(self.cluster, appends).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    groups: Groups
+    group_id: str
+
+    def read(self, partitions: Iterable[Partition]) -> Mapping[Partition, GroupOffset]:
+        """Returns the mirror's progress at the target."""
+        with needing(TARGET, group=f"Read on group {self.group_id}", topic="Read on the mirrored topics"):
+            return self.groups.offsets(self.group_id, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Epochs:
+    consumer: SimpleConsumer
+    side: str
+
+    def end(self, place: Partition, epoch: int) -> EpochEnd:
+        """Returns where a leader epoch ends at the source."""
+        with needing(self.side, topic=f"Describe on topic {place[0]}"):
+            return self.consumer.epoch_end(*place, epoch)
+
+
+def _of_append(error: MillraceError) -> MillraceError:
+    return explained(error, TARGET, cluster=f"ClusterAction {ON_CLUSTER}", topic="Describe on the mirrored topics")
 
 
 def following_of(settings: MirrorSettings, source: Source, around: Surroundings, stack: ExitStack) -> Following:
     """Returns the loop that follows partitions of a source."""
     at_source, fetched, at_target = (stack.enter_context(side.cluster()) for side in (source, source, settings.target))
     thread = stack.enter_context(ThreadPoolExecutor(1, f"fetch-follow-{source.name}"))
-    looks = ClusterLooks(at_source, UNCOMMITTED)
+    looks = ClusterLooks(at_source, UNCOMMITTED, side_of(source.name))
     doors = FollowDoors(
-        fetches=Fetcher(fetched, UNCOMMITTED),
-        source_records=Fetcher(at_source, UNCOMMITTED),
+        fetches=Fetcher(fetched, UNCOMMITTED, side_of(source.name)),
+        source_records=Fetcher(at_source, UNCOMMITTED, side_of(source.name)),
         source=looks,
-        target_records=Fetcher(at_target, UNCOMMITTED),
-        target=ClusterLooks(at_target, UNCOMMITTED),
+        target_records=Fetcher(at_target, UNCOMMITTED, TARGET),
+        target=ClusterLooks(at_target, UNCOMMITTED, TARGET),
         appends=_Appends(at_target),
         check_gap=looks.check_gap,
     )
@@ -63,10 +96,12 @@ def copying_of(
 ) -> Copying:
     """Returns the loop that copies partitions of a source; creates the topic of offset maps where it is missing."""
     at_source, fetched, at_target = (stack.enter_context(side.cluster()) for side in (source, source, settings.target))
-    create_offset_map_topic(at_target, replication_factor=settings.replication_factor)
+    with needing(TARGET, topic=f"Create on topic {OFFSET_MAP_TOPIC}"):
+        create_offset_map_topic(at_target, replication_factor=settings.replication_factor)
     thread = stack.enter_context(ThreadPoolExecutor(1, f"fetch-copy-{source.name}"))
-    looks, consumer, groups = ClusterLooks(at_source, COMMITTED), SimpleConsumer(at_source), Groups(at_target)
-    transactional_id = f"{group_of(source.name)}-{uuid.uuid4()}"
+    side, group_id = side_of(source.name), group_of(source.name)
+    looks = ClusterLooks(at_source, COMMITTED, side)
+    transactional_id = f"{group_id}-{uuid.uuid4()}"
 
     # A dead instance's transaction holds nobody up for longer than its partitions do.
     timeout_ms = settings.session_timeout_ms
@@ -88,11 +123,11 @@ def copying_of(
         return copying is not None and copying.is_stopping
 
     doors = CopyDoors(
-        fetches=Fetcher(fetched, COMMITTED),
+        fetches=Fetcher(fetched, COMMITTED, side),
         source=looks,
-        epoch_end=lambda place, epoch: consumer.epoch_end(*place, epoch),
-        target=ClusterLooks(at_target, UNCOMMITTED),
-        progress=lambda places: groups.offsets(group_of(source.name), places),
+        epoch_end=_Epochs(SimpleConsumer(at_source), side).end,
+        target=ClusterLooks(at_target, UNCOMMITTED, TARGET),
+        progress=_Progress(Groups(at_target), group_id).read,
         transaction=Transaction(source.name, producer, around.clock, gives_up),
         check_gap=looks.check_gap,
     )

@@ -20,6 +20,7 @@ from millrace.client.metadata import Partition
 from millrace.client.simple_consumer import CONSUMER
 from millrace.errors import ClientError, MillraceError
 from millrace.wire.messages import FETCH
+from millrace_pipelines.mirror.rights import explained
 
 if TYPE_CHECKING:
     from millrace.wire.api_messages import Ask
@@ -46,11 +47,12 @@ ONE_BATCH = Bounds(1, 1, 0)
 
 
 class Fetcher:
-    """Fetches from one cluster, for one thread."""
+    """Fetches from one cluster, for one thread; `side` is how sentences name the cluster."""
 
-    def __init__(self, cluster: Cluster, isolation: IsolationLevel) -> None:
+    def __init__(self, cluster: Cluster, isolation: IsolationLevel, side: str) -> None:
         self._cluster = cluster
         self._isolation = isolation
+        self._side = side
         self._leaders: dict[Partition, Address] = {}
 
     def fetch(self, offsets: Mapping[Partition, int], bounds: Bounds = USUAL) -> Answers:
@@ -72,6 +74,7 @@ class Fetcher:
         for one, answer in found.items():
             if isinstance(answer, MillraceError):
                 self._leaders.pop(one, None)
+                found[one] = explained(answer, self._side, topic=f"Read on topic {one[0]}")
         return found
 
     def _by_leader(

@@ -24,6 +24,7 @@ from millrace_pipelines.mirror.fetching import ONE_BATCH, PARTITION_BYTES, Answe
 from millrace_pipelines.mirror.follow import Follow, GapCheck, Look, Phase, Piece
 from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
 from millrace_pipelines.mirror.pauses import Backoff, Size
+from millrace_pipelines.mirror.rights import is_lasting
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.telling import Troubles
@@ -275,7 +276,7 @@ class Following:
         else:
             one.backoff.succeeded()
             one.counters.next_offset = follow.end_offset
-            one.counters.trouble = ""
+            one.counters.trouble, one.counters.is_lasting = "", False
             self._troubles.works(str(follow.what))
             self._troubles.works(f"source {self._source}")
 
@@ -284,6 +285,6 @@ class Following:
         if one.follow.phase is Phase.STOPPED:
             self._settle(one)
         elif error is not None:
-            one.counters.trouble = str(error)
+            one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
             side = "the target" if is_of_target else f"source {self._source}"
             self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.follow.what), error)

@@ -22,7 +22,7 @@ from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.group_member import GroupMember
 from millrace.client.groups import GroupMetadata
-from millrace.errors import MillraceError
+from millrace.errors import BrokerError, MillraceError
 from millrace_pipelines.mirror.clusters import ClusterLooks, SameClusterError, check_two_clusters
 from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
@@ -30,9 +30,11 @@ from millrace_pipelines.mirror.doors import copying_of, following_of
 from millrace_pipelines.mirror.following import Following
 from millrace_pipelines.mirror.keeping import TOPICS, Keeper
 from millrace_pipelines.mirror.loops import Begin, Surroundings
+from millrace_pipelines.mirror.pauses import LAST_PAUSE_S
+from millrace_pipelines.mirror.rights import TARGET, hidden, is_lasting, needing, reach, side_of
 from millrace_pipelines.mirror.settings import MirrorSettings, Source, Way
 from millrace_pipelines.mirror.sharing import PROTOCOL, PROTOCOL_TYPE, assign, decode_members, group_of, owner
-from millrace_pipelines.mirror.states import State, States, TopicState
+from millrace_pipelines.mirror.states import STATES_TOPIC, State, States, TopicState
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.telling import Troubles
 
@@ -75,6 +77,7 @@ class MirrorInstance:
         self._failed = failed
         self._groups = around.counters.groups_of(source.name)
         self._troubles = Troubles(around.tell, around.clock)
+        self._once = False
         self._stopping, self._must_rejoin, self._leads = threading.Event(), threading.Event(), threading.Event()
         self._has_kept = threading.Event()
         self._threads: list[tuple[str, threading.Thread]] = []
@@ -84,6 +87,7 @@ class MirrorInstance:
         self._ends: dict[Counted, int] | None = None
         self._mine: frozenset[Mirrored] = frozenset()
         self.states: dict[str, TopicState] = {}
+        self.denied: dict[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -100,8 +104,9 @@ class MirrorInstance:
         """How it stands among the source's instances."""
         return Standing(self.name, self._ends is not None, self._leads.is_set(), self._around.throttle.waited_s)
 
-    def start(self) -> None:
-        """Starts the instance's first threads."""
+    def start(self, *, once: bool = False) -> None:
+        """Starts the instance's first threads; with `once`, what only people can mend ends it."""
+        self._once = once
         self._start("mirror", self._share)
         self._start("keep", self._keep)
 
@@ -130,7 +135,8 @@ class MirrorInstance:
             line = lines.get(one)
             if one.what not in self._mine:
                 continue
-            if line is None or (line.stop is None and (line.next_offset is None or line.next_offset < end)):
+            has_ended = line is not None and (line.stop is not None or (self._once and line.is_lasting))
+            if line is None or not (has_ended or (line.next_offset is not None and line.next_offset >= end)):
                 return False
         return True
 
@@ -145,19 +151,36 @@ class MirrorInstance:
         self._threads.append((role, thread))
         thread.start()
 
+    def _fails(self, about: str, error: MillraceError) -> None:
+        if self._once and is_lasting(error):
+            self._failed(error)
+            return
+        sides = () if isinstance(error, BrokerError) else (side_of(self.name), TARGET)
+        self._troubles.fails(next((one for one in sides if str(error).startswith(f"{one}: ")), about), error)
+
+    def _reach(self, source: Cluster, target: Cluster) -> None:
+        for cluster, side in ((source, side_of(self.name)), (target, TARGET)):
+            reach(cluster, side)
+            self._troubles.works(side)
+
     # The group's member.
 
     def _share(self) -> None:
+        pause_s = LOOK_S
         while not self._stopping.is_set():
             try:
                 with self._settings.target.cluster() as target, self._source.cluster() as source:
+                    self._reach(source, target)
                     check_two_clusters(self.name, source, target)
-                    self._be_member(source, target)
+                    pause_s = LOOK_S
+                    with needing(TARGET, group=f"Read on group {group_of(self.name)}"):
+                        self._be_member(source, target)
             except SameClusterError:
                 raise
             except MillraceError as error:
-                self._troubles.fails(f"group {group_of(self.name)}", error)
-                self._stopping.wait(LOOK_S)
+                self._fails(f"group {group_of(self.name)}", error)
+                self._stopping.wait(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
             finally:
                 self._leads.clear()
                 self._let_go()
@@ -209,14 +232,15 @@ class MirrorInstance:
     ) -> None:
         """Reads the states, and gives this member's partitions to the loops."""
         try:
-            self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
+            with needing(TARGET, topic=f"Read on topic {STATES_TOPIC}"):
+                self.states = {one.topic: one for one in states.read().values() if one.source == self.name}
             mine = self._shared(source, target, members, group)
             self._give(mine, group)
             self._mine = frozenset().union(*mine.values())
             if self._ends is None:
                 self._ends = self._read_ends(source, mine)
         except MillraceError as error:
-            self._troubles.fails(f"topics of {self.name}", error)
+            self._fails(f"topics of {self.name}", error)
         else:
             self._troubles.works(f"topics of {self.name}")
 
@@ -226,9 +250,17 @@ class MirrorInstance:
         mine: dict[Way, dict[Mirrored, Begin]] = {Way.FOLLOW: {}, Way.COPY: {}}
         if not states:
             return mine
-        at_source = source.metadata([one.topic for one in states]).topics
-        at_target = target.metadata([one.target_topic for one in states]).topics
+        source_told = source.metadata([one.topic for one in states])
+        target_told = target.metadata([one.target_topic for one in states])
+        at_source, at_target = source_told.topics, target_told.topics
+        self.denied = {}
         for one in states:
+            error = hidden(source_told, one.topic, side_of(self.name)) or hidden(target_told, one.target_topic, TARGET)
+            if error is not None:
+                self.denied[one.key] = str(error)
+                self._troubles.fails(f"topic {one.topic}", error)
+            else:
+                self._troubles.works(f"topic {one.topic}")
             if one.topic in at_source and one.target_topic in at_target:
                 both = at_source[one.topic].partitions.keys() & at_target[one.target_topic].partitions.keys()
                 for index in sorted(both):
@@ -266,7 +298,7 @@ class MirrorInstance:
         """Returns where the source ends now; raises the error of a partition that does not tell."""
         found: dict[Counted, int] = {}
         for way, isolation in ISOLATIONS.items():
-            ends = ClusterLooks(source, isolation).ends([one.at_source for one in mine[way]])
+            ends = ClusterLooks(source, isolation, side_of(self.name)).ends([one.at_source for one in mine[way]])
             for what in mine[way]:
                 end = ends[what.at_source]
                 if isinstance(end, MillraceError):
@@ -283,14 +315,17 @@ class MirrorInstance:
     # What the group's leader keeps for all.
 
     def _keep(self) -> None:
+        pause_s = LOOK_S
         while not self._stopping.is_set():
             try:
                 with Keeper(self._settings, self._source, self._around.clock, self._groups.count) as keeper:
                     self._troubles.works(f"the keeper of {self.name}")
+                    pause_s = LOOK_S
                     self._keep_with(keeper)
             except MillraceError as error:
-                self._troubles.fails(f"the keeper of {self.name}", error)
-                self._stopping.wait(LOOK_S)
+                self._fails(f"the keeper of {self.name}", error)
+                self._stopping.wait(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _keep_with(self, keeper: Keeper) -> None:
         while not self._stopping.is_set():
@@ -298,7 +333,7 @@ class MirrorInstance:
                 continue
             for chore, error in keeper.keep().items():
                 if error is not None:
-                    self._troubles.fails(f"{chore} of {self.name}", error)
+                    self._fails(f"{chore} of {self.name}", error)
                     continue
                 self._troubles.works(f"{chore} of {self.name}")
                 if chore == TOPICS:

@@ -23,8 +23,10 @@ from millrace_pipelines.mirror.group_keeper import GroupKeeper
 from millrace_pipelines.mirror.groups import GroupResult
 from millrace_pipelines.mirror.known_ends import KnownEndsKeeper
 from millrace_pipelines.mirror.offset_map_keeper import remove_deleted_runs
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC
+from millrace_pipelines.mirror.rights import TARGET, needing, reach, side_of
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
-from millrace_pipelines.mirror.states import States
+from millrace_pipelines.mirror.states import STATES_TOPIC, States
 from millrace_pipelines.mirror.topic_keeper import TopicKeeper
 from millrace_pipelines.mirror.translation import mirrored_topics
 
@@ -59,6 +61,8 @@ class Keeper:
     def __enter__(self) -> Self:
         settings, source, enter = self._settings, self._source, self._stack.enter_context
         self._at_source, self._at_target = enter(source.cluster()), enter(settings.target.cluster())
+        reach(self._at_source, side_of(source.name))
+        reach(self._at_target, TARGET)
         self._states = States(self._at_target, enter(settings.target.producer(producer_type="async")))
         both = settings, source, self._at_source, self._at_target, self._states
         self._topics, access = TopicKeeper(*both), AccessKeeper(*both)
@@ -103,10 +107,12 @@ class Keeper:
         self._groups.keep()
 
     def _keep_topics(self) -> None:
-        self._states.create()
+        with needing(TARGET, topic=f"Create on topic {STATES_TOPIC}"):
+            self._states.create()
         self._topics.keep()
 
     def _keep_maps(self) -> None:
         topics = mirrored_topics(self._states.read().values(), self._source.name)
         if any(not one.is_followed for one in topics):
-            remove_deleted_runs(self._at_target, self._source.name, topics)
+            with needing(TARGET, topic=f"Read and Write on topic {OFFSET_MAP_TOPIC}"):
+                remove_deleted_runs(self._at_target, self._source.name, topics)

@@ -18,7 +18,8 @@ from millrace_pipelines.mirror.counters import Counted, Counters
 from millrace_pipelines.mirror.instance import MirrorInstance, Standing
 from millrace_pipelines.mirror.loops import Surroundings
 from millrace_pipelines.mirror.pauses import Throttle
-from millrace_pipelines.mirror.settings import MirrorSettings
+from millrace_pipelines.mirror.rights import TARGET, needing, side_of
+from millrace_pipelines.mirror.settings import MirrorSettings, Side
 from millrace_pipelines.mirror.states import State, TopicState
 from millrace_pipelines.mirror.telling import Tell
 
@@ -40,6 +41,10 @@ class MirrorService:
         self.counters = Counters()
         self._is_stopping = False  # no event: a handler of signals that sets one may meet its lock, held by `run`
         self._error: BaseException | None = None
+        self._sides: Mapping[str, Side] = {
+            TARGET: settings.target,
+            **{side_of(one.name): one for one in settings.sources},
+        }
         clock = clock or SystemClock()
         self._instances = [
             MirrorInstance(
@@ -63,8 +68,11 @@ class MirrorService:
 
         `looks` is called ten times a second. Raises what has ended a thread.
         """
+        for name, side in self._sides.items():
+            with needing(name):
+                side.security()
         for one in self._instances:
-            one.start()
+            one.start(once=once)
         pause = threading.Event()  # which nobody sets
         while not self._is_stopping and not (once and all(one.is_done() for one in self._instances)):
             pause.wait(LOOK_S)
@@ -82,6 +90,11 @@ class MirrorService:
         """Returns the sentences of what has stopped, by topic, or partition where it is one alone."""
         found = {f"{one.source}/{one.what}": line.stop for one, line in self.counters.read().items()}
         reasons = {name: stop.reason for name, stop in found.items() if stop is not None}
+        reasons |= {
+            f"{one.source}/{one.what}": line.trouble for one, line in self.counters.read().items() if line.is_lasting
+        }
+        for one in self._instances:
+            reasons |= one.denied
         return reasons | {state.key: state.reason for state in self.states().values() if state.state is State.STOPPED}
 
     def states(self) -> Mapping[str, TopicState]:

@@ -39,7 +39,7 @@ from typing import Any
 from millrace.client import Cluster
 from millrace.client.client_settings import client_settings
 from millrace.client.producer import Producer
-from millrace.security.client_config import properties_of_file, read_client_security
+from millrace.security.client_config import ENV, read_client_security
 from millrace.security.client_security import ClientSecurity
 from millrace.zk.security import ZooKeeperSecurity
 
@@ -51,6 +51,7 @@ KEPT_BY_TARGET = (
     "remote\\..*",
     "local\\.retention\\..*",
 )
+LITERAL = re.compile(r"[A-Za-z0-9_-]+")  # a pattern that matches one name alone
 GROUPS_OF_TOOLS = ("console-consumer-.*", "connect-.*", "millrace-mirror-.*", "__.*")
 
 
@@ -143,12 +144,16 @@ class Source(Side):
 
     def security(self, environment: Mapping[str, str] = os.environ) -> ClientSecurity:
         """Returns the security of connections to this cluster by its file and properties alone."""
-        found = properties_of_file(self.client_config, environment) if self.client_config else {}
-        return read_client_security(None, found | dict(self.properties), {})
+        own = {name: value for name, value in environment.items() if f"{ENV}{name}" == self.client_config}
+        return read_client_security(self.client_config, self.properties, own)
 
     def has_topic(self, topic: str) -> bool:
         """Returns whether a topic is among those to be mirrored, by its name."""
         return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
+
+    def named_topics(self) -> list[str]:
+        """Returns the topics that are asked for by their whole names."""
+        return [one for one in self.topics if LITERAL.fullmatch(one) and self.has_topic(one)]
 
     def has_group(self, group_id: str) -> bool:
         """Returns whether a group's offsets are to be mirrored, by its name."""

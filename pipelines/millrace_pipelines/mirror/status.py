@@ -19,6 +19,7 @@ from millrace.errors import MillraceError
 from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP, read_header
 from millrace_pipelines.mirror.barrier import instances
 from millrace_pipelines.mirror.fetching import ONE_BATCH, Fetcher
+from millrace_pipelines.mirror.rights import TARGET
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.states import KnownEnds, State, States, TopicState
@@ -173,7 +174,7 @@ def _newest(target: Cluster, logs: Logs) -> dict[Partition, int]:
         for one, log in logs.items()
         if isinstance(log, LogOffsets) and log.log_end > log.start_offset
     }
-    answers = Fetcher(target, UNCOMMITTED).fetch(last, ONE_BATCH) if last else {}
+    answers = Fetcher(target, UNCOMMITTED, TARGET).fetch(last, ONE_BATCH) if last else {}
     return {
         one: read_header(answer.records).max_timestamp
         for one, answer in answers.items()

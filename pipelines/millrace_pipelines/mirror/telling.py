@@ -1,6 +1,7 @@
 """What an instance tells people: a sentence once, and once more when it is over.
 
-An error that may pass, such as that of a leader that moves, is told only once it has lasted for a while.
+An error that may pass, such as that of a leader that moves, is told only once it has lasted for a while. One that needs
+somebody to change rights, credentials or settings is told at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from millrace.clock import Clock
 from millrace.errors import MillraceError
+from millrace_pipelines.mirror.rights import is_lasting
 
 PATIENCE_S = 5.0
 
@@ -37,10 +39,12 @@ class Troubles:
         """Takes an error of something that is tried again."""
         with self._lock:
             one = self._troubles.setdefault(about, _Trouble(self._now_s()))
-            if one.is_told or self._now_s() - one.since_s < PATIENCE_S:
+            is_young = self._now_s() - one.since_s < PATIENCE_S and not is_lasting(error)
+            if one.is_told or is_young:
                 return
             one.is_told = True
-        self._tell(f"{about}: {error}; it is tried again until it succeeds")
+        said = str(error) if str(error).startswith(about) else f"{about}: {error}"
+        self._tell(f"{said}; it is tried again until it succeeds")
 
     def works(self, about: str) -> None:
         """Takes a success."""

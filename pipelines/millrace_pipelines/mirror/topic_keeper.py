@@ -25,8 +25,9 @@ from millrace.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from millrace_pipelines.mirror.rights import TARGET, needing
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
-from millrace_pipelines.mirror.states import States, TopicState
+from millrace_pipelines.mirror.states import STATES_TOPIC, States, TopicState
 from millrace_pipelines.mirror.topic_plan import (
     Action,
     ChangeProperties,
@@ -43,6 +44,13 @@ from millrace_pipelines.mirror.topic_view import TopicViews, topic_id_of
 logger = logging.getLogger(__name__)
 
 RETRY_S = 60.0
+_RIGHTS = {
+    Create: "Create",
+    Replace: "Create and Delete",
+    Grow: "Alter",
+    ChangeProperties: "AlterConfigs",
+    DeleteTarget: "Delete",
+}
 
 
 class TopicKeeper:
@@ -88,8 +96,10 @@ class TopicKeeper:
         return failed_s is None or self._at_target.clock.monotonic_s() >= failed_s + RETRY_S
 
     def _write(self, states: list[TopicState]) -> None:
+        right = f"Write on topic {STATES_TOPIC}"
         if states:
-            self._states.write(*states)
+            with needing(TARGET, topic=right, cluster=right):
+                self._states.write(*states)
 
     def _with_starts(self, create: Create) -> Action:
         """Returns the creation with the source's ends, where only what follows counts: also of open transactions."""
@@ -111,7 +121,8 @@ class TopicKeeper:
             return
         state = action.state
         try:
-            self._do(action)
+            with needing(TARGET, topic=f"{_RIGHTS[type(action)]} on topic {state.target_topic}"):
+                self._do(action)
             self._failed_s.pop(state.key, None)
         except MillraceError as error:
             logger.warning("%s: %s", state.key, error)

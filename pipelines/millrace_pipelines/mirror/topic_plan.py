@@ -25,7 +25,7 @@ one. Followed, the topic at the target is deleted and created again as well, sin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from millrace.client.mirrored_appends import MIRROR_SOURCE
@@ -70,6 +70,7 @@ class View:
         states: The states of mirrored topics in the target, of all sources.
         source_states: Those in the source, of topics that are mirrored into it.
         can_follow: Whether the target can be followed into.
+        denied: Topics of the source that the mirror may not see, or not their properties, with what it lacks.
     """
 
     source_cluster_id: str
@@ -80,6 +81,7 @@ class View:
     states: Mapping[str, TopicState]
     source_states: Mapping[str, TopicState]
     can_follow: bool
+    denied: Mapping[str, str] = field(default_factory=dict)
 
 
 class Create(NamedTuple):
@@ -143,8 +145,11 @@ def plan(view: View, source: Source, settings: MirrorSettings) -> list[Action]:
     wanted = {name for name in view.source_topics if source.has_topic(name) and not is_internal(name)}
     known = {one.topic for one in view.states.values() if one.source == source.name}
     actions: list[Action] = []
-    for name in sorted(wanted | known):
-        actions += planner.of_wanted(view.source_topics[name]) if name in wanted else planner.of_left(name)
+    for name in sorted(wanted | known | view.denied.keys()):
+        if name in view.denied:
+            actions += planner.of_denied(name)
+        else:
+            actions += planner.of_wanted(view.source_topics[name]) if name in wanted else planner.of_left(name)
     return actions
 
 
@@ -190,6 +195,15 @@ class _Planner:
                 f"topic {name} was deleted at the source; {state.target_topic} keeps what was mirrored "
                 "(deleted_topics = delete deletes it, too)",
             )
+
+    def of_denied(self, name: str) -> Iterator[Action]:
+        """Yields what is to be done for a topic that the mirror may not see: it is not begun, but goes on."""
+        state = self._view.states.get(f"{self._source.name}/{name}")
+        if state is None:
+            state = self._first_state(Topic(name, None, 0, {}), ())
+        reason = self._view.denied[name]
+        is_begun = state.target_topic_id is not None or _resting(state) is not None
+        yield from [LeaveAlone(state.key, reason)] if is_begun else _stopped(state, reason)
 
     def _key(self, topic: Topic) -> str:
         return f"{self._source.name}/{topic.name}"

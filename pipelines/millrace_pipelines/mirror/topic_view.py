@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from millrace.client import Cluster, Configs
 from millrace.client.metadata import ClusterMetadata
-from millrace.client.mirrored_appends import can_be_followed_into
+from millrace.client.mirrored_appends import ASKED_PREFIX, can_be_followed_into
 from millrace.errors import BrokerError, BrokerUnreachableError, ErrorCode, MillraceError
 from millrace_pipelines.mirror.naming import is_internal, name_fault, target_name
+from millrace_pipelines.mirror.rights import TARGET, explained, hidden, needing, side_of
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
 from millrace_pipelines.mirror.states import STATES_TOPIC, States, TopicState
 from millrace_pipelines.mirror.topic_plan import Topic, View
@@ -61,17 +62,20 @@ class TopicViews:
         self._can_follow: bool | None = None
         self._surprises: frozenset[Surprise] = frozenset()
         self._is_told = False
+        self._denials: dict[tuple[str, str], str] = {}
 
     def look(self) -> View:
         """Returns a view of both clusters; raises MillraceError where one of them can't be asked."""
         listed = self._at_source.metadata()
         names = [one for one, topic in listed.topics.items() if self._is_wanted(one) and not topic.error_code]
-        states = self._states.read()
+        with needing(TARGET, topic=f"Read on topic {STATES_TOPIC}"):
+            states = self._states.read()
         known = {one.topic: one for one in states.values() if one.source == self._source.name}
         left_out = [one for one in known if one in listed.topics and one not in names]
-        source_topics = _topics(self._at_source, listed, names)
+        source_topics = self._topics(self._at_source, self._side, listed, names)
         source_topics |= {one: _bare(listed, one) for one in left_out if not listed.topics[one].error_code}
-        gone = self._gone(known, listed)
+        gone, unseen_here = self._unlisted(known, listed)
+        not_told = {one: why for one in names if (why := self._denials.get((self._side, one))) is not None}
         targets = {one: self._target_of(one, known.get(one)) for one in {*source_topics, *known}}
         found, unseen = self._targets(targets.values())
         unsure = self._unsure(_surprises(known, source_topics, gone, found))
@@ -85,12 +89,18 @@ class TopicViews:
             states=states,
             source_states=self._states_of_source(),
             can_follow=self._follows(),
+            denied={**unseen_here, **not_told},
         )
 
     def _follows(self) -> bool:
         if self._can_follow is None:
-            self._can_follow = self._ask_can_follow(self._at_target)
+            with needing(TARGET, topic=f"Create on topics that begin with {ASKED_PREFIX}"):
+                self._can_follow = self._ask_can_follow(self._at_target)
         return self._can_follow
+
+    @property
+    def _side(self) -> str:
+        return side_of(self._source.name)
 
     def _unsure(self, surprises: frozenset[Surprise]) -> set[str]:
         """Returns the topics that are seen in this way for the first time."""
@@ -105,19 +115,51 @@ class TopicViews:
             return state.target_topic
         return target_name(self._source.name, topic, keep_names=self._settings.keep_names)
 
-    def _gone(self, known: Collection[str], listed: ClusterMetadata) -> frozenset[str]:
-        """Returns the topics of which the source says that it doesn't have them, when it is asked by name."""
-        unlisted = [one for one in known if one not in listed.topics]
-        return _absent(self._at_source.metadata(unlisted), unlisted) if unlisted else frozenset()
+    def _unlisted(self, known: Collection[str], listed: ClusterMetadata) -> tuple[frozenset[str], Mapping[str, str]]:
+        """Returns which topics the source says not to have, when it is asked by name, and which it does not show."""
+        unlisted = sorted({*known, *self._source.named_topics()} - listed.topics.keys())
+        if not unlisted:
+            return frozenset(), {}
+        asked = self._at_source.metadata(unlisted)
+        errors = {one: error for one in unlisted if (error := hidden(asked, one, self._side)) is not None}
+        denied = {one: self._deny(self._side, one, error) for one, error in errors.items()}
+        return _absent(asked, [one for one in unlisted if one in known]), denied
 
     def _targets(self, names: Iterable[str]) -> tuple[dict[str, Topic], frozenset[str]]:
         """Returns the topics that are at the target, and the names of which that is not known."""
         possible = sorted({one for one in names if name_fault(one) is None})
         asked = self._at_target.metadata(possible)
         missing = _absent(asked, possible)
+        for one in possible:
+            if (error := hidden(asked, one, TARGET)) is not None:
+                self._deny(TARGET, one, error)
         there = [one for one in possible if one not in missing and not asked.topics[one].error_code]
-        found = _topics(self._at_target, asked, there)
+        found = self._topics(self._at_target, TARGET, asked, there)
         return found, frozenset(possible) - missing - found.keys()
+
+    def _topics(self, cluster: Cluster, side: str, listed: ClusterMetadata, names: Sequence[str]) -> dict[str, Topic]:
+        """Returns the topics with their properties, without those whose properties can't be had."""
+        found = {}
+        for first in range(0, len(names), TOPICS_PER_REQUEST):
+            few = names[first : first + TOPICS_PER_REQUEST]
+            described = properties_of(
+                Configs(cluster), few, lambda name, error: self._deny_properties(side, name, error)
+            )
+            for name, properties in described.items():
+                found[name] = _bare(listed, name)._replace(properties=properties)
+                self._denials.pop((side, name), None)
+        return found
+
+    def _deny_properties(self, side: str, topic: str, error: MillraceError) -> None:
+        self._deny(side, topic, explained(error, side, topic=f"DescribeConfigs on topic {topic}"))
+
+    def _deny(self, side: str, topic: str, error: MillraceError) -> str:
+        """Takes that a topic, or its properties, can't be seen; returns why, and logs it once."""
+        said = str(error)
+        if self._denials.get((side, topic)) != said:
+            logger.warning("topic %s can't be seen: %s", topic, said)
+        self._denials[side, topic] = said
+        return said
 
     def _states_of_source(self) -> Mapping[str, TopicState]:
         try:
@@ -127,9 +169,9 @@ class TopicViews:
                 raise
             if not self._is_told:
                 logger.warning(
-                    "%s: topic %s may not be read, so that topics which come from the target are not known as such: "
-                    "%s", self._source.name, STATES_TOPIC, error,
-                )  # fmt: skip
+                    "topics which come from the target are not known as such: %s",
+                    explained(error, self._side, topic=f"Read on topic {STATES_TOPIC}"),
+                )
             self._is_told = True
             return {}
 
@@ -170,26 +212,22 @@ def _bare(listed: ClusterMetadata, name: str) -> Topic:
     return Topic(name, None if found.topic_id is None else str(found.topic_id), len(found.partitions), {})
 
 
-def _topics(cluster: Cluster, listed: ClusterMetadata, names: Sequence[str]) -> dict[str, Topic]:
-    """Returns the topics with their properties, without those whose properties can't be had."""
-    found = {}
-    for first in range(0, len(names), TOPICS_PER_REQUEST):
-        for name, properties in properties_of(Configs(cluster), names[first : first + TOPICS_PER_REQUEST]).items():
-            found[name] = _bare(listed, name)._replace(properties=properties)
-    return found
+def properties_of(
+    configs: Configs, names: Sequence[str], deny: Callable[[str, MillraceError], object]
+) -> dict[str, dict[str, str]]:
+    """Returns the own properties of topics; of one that does not tell them, `deny` gets the name and the error.
 
-
-def properties_of(configs: Configs, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Returns the own properties of topics, of those that tell them; raises BrokerUnreachableError."""
+    Raises BrokerUnreachableError.
+    """
     try:
         described = configs.describe_topics(names)
     except BrokerUnreachableError:
         raise  # it is no fault of a topic
     except MillraceError as error:
         if len(names) == 1:
-            logger.warning("topic %s: its properties can't be seen: %s", names[0], error)
+            deny(names[0], error)
             return {}
-        return {name: told for one in names for name, told in properties_of(configs, [one]).items()}
+        return {name: told for one in names for name, told in properties_of(configs, [one], deny).items()}
     return {
         topic: {
             name: one.value for name, one in properties.items() if one.source == OF_TOPIC and one.value is not None

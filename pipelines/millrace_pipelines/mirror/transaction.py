@@ -36,6 +36,8 @@ from millrace.records.rebatch import SourceRun
 from millrace_pipelines.mirror.copy import Part, Portion, Progress
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run, joined
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, map_records
+from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, explained, needing
+from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
 
 logger = logging.getLogger(__name__)
@@ -207,7 +209,8 @@ class Transaction:
         try:
             self._send_maps(producer)
             offsets = {what.at_target: line.progress.to_commit for what, line in self._open.items()}
-            producer.send_offsets_to_transaction(offsets, group)
+            with needing(TARGET, topic=f"Read on {self._topics()}", group=f"Read on group {group.group_id}"):
+                producer.send_offsets_to_transaction(offsets, group)
         except MillraceError as error:
             return self._abort(Outcome.FENCED if _is_fenced(error) else Outcome.ABORTED, error)
         return self._commit(producer)
@@ -272,7 +275,21 @@ class Transaction:
             except MillraceError as fatal:
                 error = error or fatal
                 self._drop_producer()
-        return self._ended(outcome, error)._replace(failing=failing, refused=refused)
+        return self._ended(outcome, error and self._explained(error))._replace(failing=failing, refused=refused)
+
+    def _topics(self) -> str:
+        """Returns how a right on the topics of the open transaction is told: by name, where it has one alone."""
+        names = {what.target for what in self._open}
+        return f"topic {names.pop()}" if len(names) == 1 else "the mirrored topics"
+
+    def _explained(self, error: MillraceError) -> MillraceError:
+        return explained(
+            error,
+            TARGET,
+            topic=f"Write on {self._topics()}",
+            transactional_id=f"Write on transactional ids that begin with {group_of(self._mirror)}-",
+            cluster=f"IdempotentWrite {ON_CLUSTER}",
+        )
 
     def _until_answered(self, call: Callable[[], None]) -> None:
         """Makes a call until it is answered; raises TransactionTimeoutError where this instance ends before that."""
@@ -293,6 +310,8 @@ class Transaction:
             own = next((one for one in errors if one is not None and not isinstance(one, TransactionError)), None)
             if own is not None:
                 found.setdefault(what, own)
+        told = {what: explained(one, TARGET, topic=f"Write on topic {what.target}") for what, one in found.items()}
+        found = told
         refused = {what: error for what, error in found.items() if is_refusal(error)}
         return {what: error for what, error in found.items() if what not in refused}, refused
 

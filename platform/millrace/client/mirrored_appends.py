@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
 
 MIRROR_SOURCE = "mirror.source"
+ASKED_PREFIX = "__mirror_"  # a mirror may create topics of its own, which begin so, and perhaps no others
 
 
 class MirroredAppend(NamedTuple):
@@ -111,8 +112,9 @@ def can_be_followed_into(cluster: Cluster) -> bool:
 
     Every other cluster refuses the property `mirror.source`.
     """
+    name = f"{ASKED_PREFIX}{uuid.uuid4()}"
     try:
-        Admin(cluster).create_topic(f"{uuid.uuid4()}", 1, config={MIRROR_SOURCE: "asked"}, validate_only=True)
+        Admin(cluster).create_topic(name, 1, config={MIRROR_SOURCE: "asked"}, validate_only=True)
     except InvalidConfigError:
         return False
     return True

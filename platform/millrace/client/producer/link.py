@@ -26,7 +26,15 @@ from millrace.addresses import Address
 from millrace.client.answers import RETRIABLE_CODES, TYPED_ERRORS, check
 from millrace.client.connection import MAX_RESPONSE_BYTES, Connection
 from millrace.clock import Clock
-from millrace.errors import AnswerLostError, ErrorCode, MillraceError, UnsupportedCodecError
+from millrace.errors import (
+    AnswerLostError,
+    BrokerError,
+    ErrorCode,
+    MillraceError,
+    SecurityError,
+    UnsupportedCodecError,
+    UnsupportedVersionError,
+)
 from millrace.records.compression import Codec
 from millrace.security.client_security import ClientSecurity
 from millrace.times import EPOCH
@@ -364,3 +372,9 @@ def encode_topics(batches: Sequence[tuple[str, int, bytes]]) -> list[bytes]:
         for partition, batch in partitions:
             parts += (PARTITION_HEAD.pack(partition, len(batch)), batch)
     return parts
+
+
+def is_for_good(error: MillraceError) -> bool:
+    """Returns whether waiting does not mend what keeps a batch from being sent."""
+    is_denied = isinstance(error, BrokerError) and error.broker_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return is_denied or isinstance(error, UnsupportedCodecError | UnsupportedVersionError | SecurityError)

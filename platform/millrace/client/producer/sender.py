@@ -23,7 +23,7 @@ from millrace.client.cluster import Cluster
 from millrace.client.connection import asking
 from millrace.client.producer.accumulator import Accumulator, PartitionQueue
 from millrace.client.producer.batch import NOBODY, Batch, Identity, report_of
-from millrace.client.producer.link import ErrorAction, Link, Produced, action_for, error_of
+from millrace.client.producer.link import ErrorAction, Link, Produced, action_for, error_of, is_for_good
 from millrace.client.producer.routes import Routes
 from millrace.client.producer.settings import ProducerSettings
 from millrace.client.producer.transactions import Transactions
@@ -35,9 +35,6 @@ from millrace.errors import (
     MalformedRequestError,
     MillraceError,
     ProducerClosedError,
-    SecurityError,
-    UnsupportedCodecError,
-    UnsupportedVersionError,
 )
 from millrace.wire.messages import INIT_PRODUCER_ID
 
@@ -253,13 +250,13 @@ class Sender:
             identity = self._current_identity()
             link = self._link_to(address)
             link.check_codec(self._settings.codec)
-        except (UnsupportedCodecError, UnsupportedVersionError, SecurityError) as error:  # waiting does not mend that
+        except MillraceError as error:
+            if not is_for_good(error):
+                self._hold_back(queues, error)
+                return
             for queue in queues:
                 for batch in tuple(queue.waiting):
                     self._give_up(queue, batch, error)
-            return
-        except MillraceError as error:
-            self._hold_back(queues, error)
             return
         if link.is_ending(self._now_s()):
             return  # what is on its way is answered first; that answer wakes this thread

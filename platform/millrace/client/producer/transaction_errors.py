@@ -34,7 +34,10 @@ class TransactionFailedError(TransactionError, code=ErrorCode.TRANSACTION_ABORTA
 
 
 class TransactionAbortedError(TransactionError, code=ErrorCode.TRANSACTION_ABORTABLE):
-    """A record was not sent, or was given up, since its transaction was aborted or has failed."""
+    """A record was not sent, or was given up, since its transaction was aborted or has failed.
+
+    `__cause__` is the first error of a transaction that has failed.
+    """
 
 
 class FatalTransactionError(TransactionError):

@@ -185,7 +185,9 @@ class Transactions:
         """The error of records that are not to be sent any more, None while they are."""
         if self.state not in DROPS_RECORDS:
             return None
-        return TransactionAbortedError(f"not sent: {self._error or 'its transaction is aborted'}")
+        dropping = TransactionAbortedError(f"not sent: {self._error or 'its transaction is aborted'}")
+        dropping.__cause__ = None if self._error is None else self._error.__cause__
+        return dropping
 
     def missing(self, partitions: list[Partition]) -> list[Partition]:
         """Returns those partitions that are not in the transaction yet."""

@@ -22,12 +22,14 @@ class Configs:
 
 def test_a_topic_whose_properties_can_not_be_seen_is_left_out_alone():
     configs = Configs(InvalidTopicError("no topic"))
-    assert properties_of(configs, ["a", "bad", "c"]) == {"a": {}, "c": {}}
+    denied = []
+    found = properties_of(configs, ["a", "bad", "c"], lambda name, error: denied.append((name, error)))
+    assert (found, denied) == ({"a": {}, "c": {}}, [("bad", configs.error)])
 
 
 @pytest.mark.parametrize("error", [BrokerUnreachableError("nobody answers"), AnswerLostError("reset")])
 def test_a_broker_that_is_away_is_no_fault_of_topics(error):
     configs = Configs(error)
     with pytest.raises(BrokerUnreachableError):
-        properties_of(configs, ["a", "bad", "c"])
+        properties_of(configs, ["a", "bad", "c"], pytest.fail)
     assert configs.asked == [["a", "bad", "c"]]
