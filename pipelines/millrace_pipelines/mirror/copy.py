@@ -171,7 +171,7 @@ class Copy:
             return
         self.committed, self.next_offset = look.progress, found
         self._leader_epoch, self._joins, self._checks_again = NO_LEADER_EPOCH, True, False
-        self.trouble, self._early = None, NO_OFFSET
+        self.trouble, self._ahead = None, Ahead()
         has_progress = look.progress is not None and look.progress[:2] == (found, self.ids)
         self.phase = Phase.RUN if has_progress else Phase.BEGIN
 

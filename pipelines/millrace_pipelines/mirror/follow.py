@@ -158,7 +158,7 @@ class Follow:
             self.next_offset, self.end_offset = found, look.target_end
             self._joins = found != look.target_end or look.target_start == look.target_end
             self._leader_epoch = NO_LEADER_EPOCH
-            self.trouble, self._early = None, NO_OFFSET
+            self.trouble, self._ahead = None, Ahead()
             self.phase = Phase.RUN
 
     def fetched(self, answer: FetchedData | MillraceError) -> None:

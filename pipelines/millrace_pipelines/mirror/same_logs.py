@@ -12,11 +12,13 @@ from millrace.client.metadata import Partition
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace_pipelines.mirror.clusters import ClusterLooks
 from millrace_pipelines.mirror.fetching import ONE_BATCH, Fetcher
+from millrace_pipelines.mirror.rights import TARGET
 from millrace_pipelines.mirror.same_records import Sameness, compared
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.states import TopicState
 
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
+SOURCE = "the source"
 
 
 class Unshared(NamedTuple):
@@ -58,16 +60,16 @@ def _is_beginning(here: Cluster, there: Cluster, over: TopicState, partition: in
     if log.log_end == log.start_offset:
         return True
     at = log.log_end - 1
-    ours = _batch(here, (over.topic, partition), at)
-    theirs = _batch(there, (over.target_topic, partition), at)
+    ours = _batch(here, TARGET, (over.topic, partition), at)
+    theirs = _batch(there, SOURCE, (over.target_topic, partition), at)
     if ours is None or theirs is None:  # deleted by retention, there or meanwhile here
         return True
-    is_compacted = ClusterLooks(there, UNCOMMITTED).is_compacted(over.target_topic)
+    is_compacted = ClusterLooks(there, UNCOMMITTED, SOURCE).is_compacted(over.target_topic)
     return compared(ours.records, theirs.records, at, is_compacted=is_compacted) is Sameness.SAME
 
 
-def _batch(cluster: Cluster, place: Partition, offset: int) -> FetchedData | None:
-    found = Fetcher(cluster, UNCOMMITTED).fetch({place: offset}, ONE_BATCH)[place]
+def _batch(cluster: Cluster, side: str, place: Partition, offset: int) -> FetchedData | None:
+    found = Fetcher(cluster, UNCOMMITTED, side).fetch({place: offset}, ONE_BATCH)[place]
     if isinstance(found, OffsetOutOfRangeError):
         return None
     if isinstance(found, MillraceError):
