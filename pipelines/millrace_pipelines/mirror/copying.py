@@ -113,7 +113,7 @@ class Copying:
         self._new_group: GroupMetadata | None = None
         self._fenced: GroupMetadata | None = None
         self._suspects: deque[Mirrored] = deque()
-        self._is_idle = False
+        self._has_all = False
         self._round = 0
         self._changed = threading.Condition()
         self._is_stopping = False
@@ -157,7 +157,8 @@ class Copying:
         """Does what is due once; returns whether anything was."""
         self._take_assignment()
         looked = self._look()
-        fetched = self._fetch()
+        # Where the source has no more, the next transaction begins with all that comes during the commit of this one.
+        fetched = None if self._is_due and self._has_all else self._fetch()
         self._begin_lines()
         committed = self._commit_if_due()
         if fetched is not None:
@@ -270,7 +271,7 @@ class Copying:
 
     def _take(self, answers: Answers) -> None:
         self._round += 1
-        self._is_idle = True
+        brings_any = is_behind = False
         lines = {one.copy.what.at_source: one for one in self._lines.values()}
         for place, answer in answers.items():
             one = lines.get(place)
@@ -278,24 +279,29 @@ class Copying:
                 continue
             portion = one.copy.fetched(answer)
             if portion is not None:
-                self._is_idle = False
+                brings_any = True
                 self._transaction.add(one.copy.what, portion)
             if isinstance(answer, MillraceError):
                 self._fails(one, answer, is_of_target=False)
                 continue
+            is_behind |= one.copy.next_offset < answer.last_stable_offset
             one.counters.source_end = answer.last_stable_offset
             self._throttle.took(len(answer.records), self._now_s())
             if answer.records:
                 one.served = self._round
             self._settle(one)
-        if self._suspects and self._is_idle:
+        self._has_all = not (brings_any and is_behind)
+        if self._suspects and not brings_any:
             self._suspects.popleft()
 
+    @property
+    def _is_due(self) -> bool:
+        """Whether the open transaction is to be committed now."""
+        is_old = self._transaction.age_s >= self._interval_s
+        return self._transaction.is_open and (self._has_all or is_old or self._transaction.size_bytes >= self._size.now)
+
     def _commit_if_due(self) -> bool:
-        if not self._transaction.is_open or self._group is None:
-            return False
-        is_due = self._transaction.age_s >= self._interval_s
-        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._size.now):
+        if not self._is_due or self._group is None:
             return False
         self._take_end(self._transaction.commit(self._group))
         return True
