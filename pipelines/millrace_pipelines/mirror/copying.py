@@ -5,7 +5,8 @@
 
 One transaction is open at a time. It has the records, their runs for the offset map, and the progress, which the group
 takes from this member of this generation alone (KIP-447). It is committed after a time, or after so many bytes, or
-once the source has no more. After one that failed there are fewer bytes, as a busy target may not take more in time.
+once the source has no more: then the next fetch follows the commit, and brings all that has come during it.
+After one that failed there are fewer bytes, as a busy target may not take more in time.
 
     a batch that the target will never take   the transaction is aborted, and that partition left out
     an error that may pass                    aborted; all go on from their progress, with half as many bytes at a time
@@ -157,7 +158,6 @@ class Copying:
         """Does what is due once; returns whether anything was."""
         self._take_assignment()
         looked = self._look()
-        # Where the source has no more, the next transaction begins with all that comes during the commit of this one.
         fetched = None if self._is_due and self._has_all else self._fetch()
         self._begin_lines()
         committed = self._commit_if_due()
@@ -252,10 +252,10 @@ class Copying:
         self._settle(one)
 
     def _begin_lines(self) -> None:
-        for one in self._due():
-            first = one.copy.first_progress
-            if first is not None and self._group is not None:
-                self._transaction.add(one.copy.what, Portion((), first))
+        firsts = {one.copy.what: one.copy.first_progress for one in self._due()}
+        portions = {what: Portion((), first) for what, first in firsts.items() if first is not None}
+        if portions and self._group is not None:
+            self._transaction.add(portions)
 
     def _fetch(self) -> Future[Answers] | None:
         """Begins to fetch what is wanted; returns None where nothing is, or the throttle says to wait."""
@@ -271,7 +271,8 @@ class Copying:
 
     def _take(self, answers: Answers) -> None:
         self._round += 1
-        brings_any = is_behind = False
+        portions: dict[Mirrored, Portion] = {}
+        is_behind = False
         lines = {one.copy.what.at_source: one for one in self._lines.values()}
         for place, answer in answers.items():
             one = lines.get(place)
@@ -279,8 +280,7 @@ class Copying:
                 continue
             portion = one.copy.fetched(answer)
             if portion is not None:
-                brings_any = True
-                self._transaction.add(one.copy.what, portion)
+                portions[one.copy.what] = portion
             if isinstance(answer, MillraceError):
                 self._fails(one, answer, is_of_target=False)
                 continue
@@ -290,8 +290,10 @@ class Copying:
             if answer.records:
                 one.served = self._round
             self._settle(one)
-        self._has_all = not (brings_any and is_behind)
-        if self._suspects and not brings_any:
+        if portions:
+            self._transaction.add(portions)
+        self._has_all = not (portions and is_behind)
+        if self._suspects and not portions:
             self._suspects.popleft()
 
     @property
