@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 SENT = struct.Struct(">q")
 FIRST_OFFSET = 0
-CONSUMED_AT_ONCE = 1000
-CONSUME_TIMEOUT_S = 0.5
+POLL_TIMEOUT_S = 0.5
 PATIENCE_S = 60.0
 SENDER = {"acks": "all", "linger.ms": 5, "log_level": 3}
 READER = {
@@ -93,11 +92,11 @@ class _Reader(Thread):
     def run(self) -> None:
         """Reads until all has come, or `seconds` has given up."""
         while len(self._found) < self.wanted and not self._is_given_up.is_set():
-            messages = self.consumer.consume(CONSUMED_AT_ONCE, timeout=CONSUME_TIMEOUT_S)
+            # One by one: `consume` would hold records back until it has as many as it may return.
+            message = self.consumer.poll(POLL_TIMEOUT_S)
             now_ns = time.perf_counter_ns()
-            for one in messages:
-                if one.error() is None:
-                    self._found.append((SENT.unpack_from(one.value() or b"")[0], now_ns))
+            if message is not None and message.error() is None:
+                self._found.append((SENT.unpack_from(message.value() or b"")[0], now_ns))
         self.consumer.close()
         self._has_all.set()
 

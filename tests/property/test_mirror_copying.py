@@ -106,6 +106,7 @@ class Target:
     def __init__(self):
         self.logs = {one.at_target: [] for one in WHAT} | {(OFFSET_MAP_TOPIC, index): [] for index in range(16)}
         self.ends = dict.fromkeys(self.logs, 0)
+        self.abandoned = set()  # the transactional ids of producers that have ended
         self.fate = {}  # by transaction: None while it is open
         self.open = {}  # by transactional id
         self.offsets = {}
@@ -136,6 +137,11 @@ class Target:
         for place, log in self.logs.items():
             if log and log[-1][2] == transaction:
                 self.ends[place] += 1  # the marker
+
+    def time_out(self):
+        """Aborts what producers that have ended have left open, as its coordinator does after a time."""
+        for transactional_id in self.abandoned:
+            self.end(transactional_id, commit=False)
 
     def read(self, place):
         return [(base, values) for base, values, transaction in self.logs[place] if self.fate[transaction]]
@@ -173,13 +179,21 @@ class Producer:
         self.decided = None
 
     def init_transactions(self):
+        self.target.abandoned.discard(self.name)
         self.target.end(self.name, commit=False)
 
     def begin_transaction(self):
-        self.has_failed, self.decided, self.taken = False, None, 0
+        self.has_failed, self.decided, self.taken, self.added = False, None, 0, set()
         self.target.begin(self.name)
 
+    def add_to_transaction(self, partitions):
+        self.added |= set(partitions)
+        if self.world.fails():
+            self.has_failed = True
+            raise TransactionFailedError("failed") from BrokerError(ErrorCode.REQUEST_TIMED_OUT, "late")
+
     def _send(self, place, values):
+        assert place in self.added, "it is named before"
         if self.has_failed:
             return Delivery(place, -1, TransactionAbortedError("the transaction has failed"))
         if place in self.world.refusing:
@@ -231,7 +245,7 @@ class Producer:
         self.has_failed = False
 
     def close(self):
-        return None
+        self.target.abandoned.add(self.name)
 
 
 class World:
@@ -329,6 +343,7 @@ def test_what_goes_wrong_neither_loses_nor_doubles(seed):
             world.share()
         world.random.choice(list(world.instances.values())).go_round()
     world.faults = False
+    world.target.time_out()
     world.share()
     for _ in range(60):
         for copying in world.instances.values():

@@ -5,7 +5,8 @@
 
 One transaction is open at a time. It has the records, their runs for the offset map, and the progress, which the group
 takes from this member of this generation alone (KIP-447). It is committed after a time, or after so many bytes, or
-once the source has no more. After one that failed there are fewer bytes, as a busy target may not take more in time.
+once the source has no more: then the next fetch follows the commit, and brings all that has come during it.
+After one that failed there are fewer bytes, as a busy target may not take more in time.
 
     a batch that the target will never take   the transaction is aborted, and that partition left out
     an error that may pass                    aborted; all go on from their progress, with half as many bytes at a time
@@ -113,7 +114,7 @@ class Copying:
         self._new_group: GroupMetadata | None = None
         self._fenced: GroupMetadata | None = None
         self._suspects: deque[Mirrored] = deque()
-        self._is_idle = False
+        self._has_all = False
         self._round = 0
         self._changed = threading.Condition()
         self._is_stopping = False
@@ -157,7 +158,7 @@ class Copying:
         """Does what is due once; returns whether anything was."""
         self._take_assignment()
         looked = self._look()
-        fetched = self._fetch()
+        fetched = None if self._is_due and self._has_all else self._fetch()
         self._begin_lines()
         committed = self._commit_if_due()
         if fetched is not None:
@@ -251,10 +252,10 @@ class Copying:
         self._settle(one)
 
     def _begin_lines(self) -> None:
-        for one in self._due():
-            first = one.copy.first_progress
-            if first is not None and self._group is not None:
-                self._transaction.add(one.copy.what, Portion((), first))
+        firsts = {one.copy.what: one.copy.first_progress for one in self._due()}
+        portions = {what: Portion((), first) for what, first in firsts.items() if first is not None}
+        if portions and self._group is not None:
+            self._transaction.add(portions)
 
     def _fetch(self) -> Future[Answers] | None:
         """Begins to fetch what is wanted; returns None where nothing is, or the throttle says to wait."""
@@ -270,7 +271,8 @@ class Copying:
 
     def _take(self, answers: Answers) -> None:
         self._round += 1
-        self._is_idle = True
+        portions: dict[Mirrored, Portion] = {}
+        is_behind = False
         lines = {one.copy.what.at_source: one for one in self._lines.values()}
         for place, answer in answers.items():
             one = lines.get(place)
@@ -278,24 +280,30 @@ class Copying:
                 continue
             portion = one.copy.fetched(answer)
             if portion is not None:
-                self._is_idle = False
-                self._transaction.add(one.copy.what, portion)
+                portions[one.copy.what] = portion
             if isinstance(answer, MillraceError):
                 self._fails(one, answer, is_of_target=False)
                 continue
+            is_behind |= one.copy.next_offset < answer.last_stable_offset
             one.counters.source_end = answer.last_stable_offset
             self._throttle.took(len(answer.records), self._now_s())
             if answer.records:
                 one.served = self._round
             self._settle(one)
-        if self._suspects and self._is_idle:
+        if portions:
+            self._transaction.add(portions)
+        self._has_all = not (portions and is_behind)
+        if self._suspects and not portions:
             self._suspects.popleft()
 
+    @property
+    def _is_due(self) -> bool:
+        """Whether the open transaction is to be committed now."""
+        is_old = self._transaction.age_s >= self._interval_s
+        return self._transaction.is_open and (self._has_all or is_old or self._transaction.size_bytes >= self._size.now)
+
     def _commit_if_due(self) -> bool:
-        if not self._transaction.is_open or self._group is None:
-            return False
-        is_due = self._transaction.age_s >= self._interval_s
-        if not (is_due or self._is_idle or self._transaction.size_bytes >= self._size.now):
+        if not self._is_due or self._group is None:
             return False
         self._take_end(self._transaction.commit(self._group))
         return True

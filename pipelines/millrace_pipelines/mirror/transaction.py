@@ -15,7 +15,7 @@ transactional id, which first ends what the former one has left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -35,7 +35,7 @@ from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP, Buffer
 from millrace.records.rebatch import SourceRun
 from millrace_pipelines.mirror.copy import Part, Portion, Progress
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run, joined
-from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, map_records
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, map_partition, map_records
 from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, explained, needing
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
@@ -60,6 +60,9 @@ class Transactional(Protocol):
 
     def begin_transaction(self) -> None:
         """Opens a transaction."""
+
+    def add_to_transaction(self, partitions: Iterable[Partition]) -> None:
+        """Tells to which partitions the transaction sends."""
 
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> Delivery:
         """Sends a ready batch."""
@@ -180,19 +183,25 @@ class Transaction:
         """How long it has been open."""
         return self._now_s() - self._begun_s if self._open else 0.0
 
-    def add(self, what: Mirrored, portion: Portion) -> None:
-        """Sends a portion within the transaction, and begins that; raises nothing: the end tells what went wrong."""
+    def add(self, portions: Mapping[Mirrored, Portion]) -> None:
+        """Sends portions within the transaction, and begins that; raises nothing: the end tells what went wrong."""
         if not self._open:
             self._begun_s = self._now_s()
-        line = self._open.setdefault(what, _Open(portion.progress))
-        line.progress = portion.progress
+        for what, portion in portions.items():
+            self._open.setdefault(what, _Open(portion.progress)).progress = portion.progress
         if self._error is not None or self._failing:
             return
         try:
             producer = self._begun_producer()
+            producer.add_to_transaction(self._written(portions))  # by one request
         except MillraceError as error:
             self._error = error
             return
+        for what, portion in portions.items():
+            self._send(producer, what, portion)
+
+    def _send(self, producer: Transactional, what: Mirrored, portion: Portion) -> None:
+        line = self._open[what]
         try:
             for part in portion.parts:
                 line.add(part, producer.send_batch(*what.at_target, part.batch))
@@ -201,16 +210,22 @@ class Transaction:
         except MillraceError as error:
             self._failing[what] = error
 
+    def _written(self, portions: Mapping[Mirrored, Portion]) -> list[Partition]:
+        """Returns the partitions to which records of these portions, and their maps, go."""
+        having = [what for what, portion in portions.items() if portion.parts]
+        maps = {map_partition(self._mirror, what.topic, what.partition) for what in having}
+        return [*(what.at_target for what in having), *((OFFSET_MAP_TOPIC, one) for one in sorted(maps))]
+
     def commit(self, group: GroupMetadata) -> Ended:
         """Commits what was added, with the progress of a member of the group; returns what became of it."""
         producer = self._producer
         if producer is None or self._error is not None or self._failing:
             return self._abort(Outcome.ABORTED, self._error)
         try:
-            self._send_maps(producer)
             offsets = {what.at_target: line.progress.to_commit for what, line in self._open.items()}
             with needing(TARGET, topic=f"Read on {self._topics()}", group=f"Read on group {group.group_id}"):
-                producer.send_offsets_to_transaction(offsets, group)
+                producer.send_offsets_to_transaction(offsets, group)  # while the records are under way
+            self._send_maps(producer)
         except MillraceError as error:
             return self._abort(Outcome.FENCED if _is_fenced(error) else Outcome.ABORTED, error)
         return self._commit(producer)
@@ -268,13 +283,16 @@ class Transaction:
         return self._ended(Outcome.COMMITTED, None)
 
     def _abort(self, outcome: Outcome, error: MillraceError | None) -> Ended:
-        failing, refused = self._culprits()
+        fatal: MillraceError | None = None
         if self._producer is not None and self._is_begun:
             try:
                 self._until_answered(self._producer.abort_transaction)
-            except MillraceError as fatal:
-                error = error or fatal
-                self._drop_producer()
+            except MillraceError as one:
+                fatal = one
+        failing, refused = self._culprits()  # all that was sent has its report by now
+        if fatal is not None:
+            error = error or fatal
+            self._drop_producer()
         return self._ended(outcome, error and self._explained(error))._replace(failing=failing, refused=refused)
 
     def _topics(self) -> str:

@@ -193,6 +193,14 @@ class Producer:
         """Opens a transaction: what is sent from now on becomes visible by its commit, all together or not at all."""
         self._transactional().begin()
 
+    def add_to_transaction(self, partitions: Iterable[Partition]) -> None:
+        """Tells the coordinator at once to which partitions the transaction sends: one request, not one for each.
+
+        What is not told is added with the first record for it. Raises TransactionFailedError where one is refused, or
+        not taken within `max.block.ms`.
+        """
+        self._transactional().add_ahead(partitions)
+
     def send_offsets_to_transaction(
         self, offsets: Mapping[Partition, int | GroupOffset], group: GroupMetadata | str
     ) -> None:

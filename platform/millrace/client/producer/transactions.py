@@ -7,7 +7,8 @@
     from any of them, once another producer has the transactional id, or the brokers refuse it: FATAL
 
 Records are taken while a transaction is OPEN alone. The sender's thread adds a partition to the transaction before the
-first batch for it leaves, and gives up what is still unsent once the transaction has failed or is aborted.
+first batch for it leaves, unless the application has, and gives up what is still unsent once the transaction has failed
+or is aborted.
 
 A record must neither be doubled nor skipped by what is late or lost:
 
@@ -22,7 +23,7 @@ A record must neither be doubled nor skipped by what is late or lost:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from time import sleep
 from typing import TypeVar
@@ -77,6 +78,7 @@ class State(Enum):
 CALLS = {
     "init_transactions": (State.UNINITIALIZED,),
     "begin_transaction": (State.READY,),
+    "add_to_transaction": (State.OPEN,),
     "send_offsets_to_transaction": (State.OPEN,),
     "commit_transaction": (State.OPEN, State.COMMITTING),
     "abort_transaction": (State.OPEN, State.FAILED, State.ABORTING),
@@ -127,6 +129,24 @@ class Transactions:
             if self._needs_epoch:
                 self._initialize(self.identity)
             self._become(State.OPEN)
+
+    def add_ahead(self, partitions: Iterable[Partition]) -> None:
+        """Adds partitions to the transaction by one request; raises TransactionFailedError where that is not possible.
+
+        The sender's thread may add the same one meanwhile: the coordinator takes it any number of times.
+        """
+        with self._calls:
+            self._check("add_to_transaction")
+            missing = self.missing(list(partitions))
+            if not missing:
+                return
+            self._may_be_begun = True
+            action = requests.add_partitions(self._id, self.identity, missing)
+            try:
+                self._ask(self._id, TRANSACTION_KEY_TYPE, action, self._now_s() + self._block_s)
+            except MillraceError as error:
+                raise self._fail(error, from_coordinator=True) from error
+            self._partitions.update(missing)
 
     def send_offsets(self, offsets: Mapping[Partition, GroupOffset], group: GroupMetadata) -> None:
         """Makes a group's offsets part of the transaction; raises TransactionFailedError where that is not possible."""

@@ -33,12 +33,13 @@ class Coordinators:
     """Answers by a list of errors and error codes; where that is empty, all succeeds."""
 
     def __init__(self):
-        self.answers, self.epoch = deque(), -1
+        self.answers, self.epoch, self.asked = deque(), -1, 0
 
     def metadata(self, topics):
         assert topics == []
 
     def once_on_coordinator(self, key, action, *, key_type):
+        self.asked += 1
         answer = self.answers.popleft() if self.answers else ErrorCode.NONE
         if isinstance(answer, MillraceError):
             raise answer
@@ -74,7 +75,12 @@ def send_offsets(transactions):
     transactions.send_offsets({("t", 0): GroupOffset(1, "")}, GroupMetadata("g"))
 
 
-CALLS = {"offsets": send_offsets, "commit": Transactions.commit, "abort": Transactions.abort}
+def add_ahead(transactions):
+    transactions.add_ahead([("t", 1), ("u", 0)])
+
+
+CALLS = {"add": add_ahead, "offsets": send_offsets, "commit": Transactions.commit, "abort": Transactions.abort}
+ADDING = ("add", "offsets")
 PASSING = [
     ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.CONCURRENT_TRANSACTIONS, BrokerUnreachableError("gone"), AnswerLostError("lost"),
@@ -95,7 +101,7 @@ REFUSED = [
 def test_what_may_pass_is_asked_again(transactions, coordinators, call, answer):
     coordinators.answers += [answer, answer]
     CALLS[call](transactions)
-    assert transactions.state is (State.OPEN if call == "offsets" else State.READY)
+    assert transactions.state is (State.OPEN if call in ADDING else State.READY)
 
 
 @pytest.mark.parametrize("answer", PASSING, ids=str)
@@ -116,7 +122,7 @@ def test_an_end_that_is_not_answered_in_time_is_all_that_may_be_done(coordinator
 
 @pytest.mark.parametrize(
     ("call", "answer"),
-    [*((call, answer) for call in ("offsets", "commit") for answer in FATAL), *(("commit", one) for one in FENCED)],
+    [*((call, answer) for call in (*ADDING, "commit") for answer in FATAL), *(("commit", one) for one in FENCED)],
     ids=str,
 )
 def test_what_is_fatal_ends_the_producer(transactions, coordinators, call, answer):
@@ -130,10 +136,11 @@ def test_what_is_fatal_ends_the_producer(transactions, coordinators, call, answe
 
 
 @pytest.mark.parametrize("answer", [*REFUSED, *FENCED], ids=str)
-def test_offsets_that_are_refused_fail_the_transaction_alone(transactions, coordinators, answer):
-    coordinators.answers += [ErrorCode.NONE, answer]
+@pytest.mark.parametrize("call", ADDING)
+def test_what_is_refused_fails_the_transaction_alone(transactions, coordinators, call, answer):
+    coordinators.answers += [answer] if call == "add" else [ErrorCode.NONE, answer]
     with pytest.raises(TransactionFailedError):
-        send_offsets(transactions)
+        CALLS[call](transactions)
     with pytest.raises(TransactionFailedError):
         transactions.commit()
     transactions.abort()
@@ -166,7 +173,7 @@ def test_an_abort_that_is_fenced_asks_for_the_next_epoch(transactions, coordinat
 def test_after_a_lost_answer_the_next_transaction_has_the_next_epoch(transactions, coordinators, call):
     coordinators.answers.append(AnswerLostError("lost"))
     CALLS[call](transactions)
-    if call == "offsets":
+    if call in ADDING:
         transactions.commit()
     transactions.begin()
     assert transactions.identity.epoch == 1
@@ -190,6 +197,17 @@ def test_a_partition_that_is_refused_ends_the_transaction_or_the_producer(transa
         transactions.add([("t", 1)])
     assert transactions.state is (State.FATAL if answer in FATAL else State.FAILED)
     assert transactions.missing([("t", 0), ("t", 1)]) == [("t", 1)]
+
+
+def test_partitions_that_are_added_ahead_take_one_request_in_each_transaction(transactions, coordinators):
+    for _ in range(2):
+        coordinators.asked = 0
+        for _ in range(2):
+            transactions.add_ahead([("t", 0), ("t", 1), ("u", 0)])
+        transactions.add(transactions.missing([("t", 1), ("u", 0)]))
+        assert coordinators.asked == 1
+        transactions.commit()
+        transactions.begin()
 
 
 def test_a_batch_that_was_sent_and_is_given_up_needs_the_next_epoch(transactions):
