@@ -261,7 +261,7 @@ class MirrorSimulation:
         return None if log is None else int(log.log_end_offset)
 
     async def _is_mirrored(self, key: TopicPartition) -> bool:
-        """Returns whether a partition is at the source's end, or nobody mirrors it any more, and says why."""
+        """Returns whether a partition is at the source's end for it, or nobody mirrors it any more, and says why."""
         if isinstance(self.judge, FollowJudge):
             return self.judge.is_done(key, len(self.instances))
         if self.judge.is_void(key) or any(one.has_stopped(key) for one in self.instances):
@@ -270,7 +270,7 @@ class MirrorSimulation:
             progress = await self._asker.progress(key)
         except MillraceError:
             return False
-        return progress.offset == self._end(self.source, key)
+        return progress.offset == self.judge.end(key)
 
     def _check(self) -> None:
         self.judge.look()
