@@ -8,7 +8,8 @@ from typing import NamedTuple
 from millrace.client import Cluster, Groups, LogOffsets, SimpleConsumer, read_log_offsets
 from millrace.client.fetched import FetchedBatch, IsolationLevel
 from millrace.errors import MillraceError, OffsetOutOfRangeError
-from millrace.records.batch import NO_OFFSET, NO_PRODUCER_ID, BatchHeader, check_crc
+from millrace.records.batch import NO_OFFSET, check_crc
+from millrace.records.control import is_mirror_end
 from millrace_pipelines.mirror.comparison.log_reader import Read
 from millrace_pipelines.mirror.offset_map import OffsetMap
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, OffsetMaps
@@ -102,14 +103,10 @@ def end_of_mirroring(log: AuditedLog, begin: int, end: int) -> int:
     """
     first_marker: int | None = None
     for batch in log.read(end)(begin):
-        if _ends_mirroring(batch.header):
+        if is_mirror_end(batch.header):
             return batch.header.base_offset if first_marker is None else first_marker
         if not batch.header.is_control:
             first_marker = None
         elif first_marker is None:
             first_marker = batch.header.base_offset
     return end
-
-
-def _ends_mirroring(header: BatchHeader) -> bool:
-    return header.is_control and not header.is_transactional and header.producer_id == NO_PRODUCER_ID

@@ -9,7 +9,8 @@ The target's log end offset is the progress; nothing else is kept. Each piece sa
 target takes it there or not at all. So what was sent twice, or by two instances, is in the log once.
 
 CHECK compares the last batch of the target by content with the source's at the same offset (`same_records`). It is made
-at the target's high watermark, and the first append after it succeeds only if that is the log's end, too. RUN takes
+at the target's high watermark, and the first append after it succeeds only if that is the log's end, too. Where
+retention has emptied the target there is no batch to compare; a source that has no offset there was cut. RUN takes
 what the source serves: whole batches below its high watermark, whose offsets rise without a gap that compaction does
 not explain. A batch is never opened; its CRC is checked by the target.
 """
@@ -24,7 +25,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from millrace.client.fetched import FetchedBatch, FetchedData
-from millrace.errors import CorruptRecordError, MillraceError, RecordError
+from millrace.errors import CorruptRecordError, MillraceError, OffsetOutOfRangeError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, BatchHeader, check_crc, walk
 from millrace.records.intervals import Interval
 from millrace_pipelines.mirror.same_records import Sameness, compared
@@ -129,6 +130,7 @@ class Follow:
     _pieces: deque[Piece] = field(default_factory=deque)
     _ahead: Ahead = field(default_factory=Ahead)
     _leader_epoch: int = NO_LEADER_EPOCH
+    _outside: int = NO_OFFSET  # what the source was asked for last, and said to be outside of its log
     _joins: bool = False  # the first batch may begin below `next_offset`, as nothing that was mirrored ends there
 
     @property
@@ -158,7 +160,7 @@ class Follow:
             self.next_offset, self.end_offset = found, look.target_end
             self._joins = found != look.target_end or look.target_start == look.target_end
             self._leader_epoch = NO_LEADER_EPOCH
-            self.trouble, self._ahead = None, Ahead()
+            self.trouble, self._ahead, self._outside = None, Ahead(), NO_OFFSET
             self.phase = Phase.RUN
 
     def fetched(self, answer: FetchedData | MillraceError) -> None:
@@ -173,6 +175,7 @@ class Follow:
         except RecordError as error:
             self._stop(damaged(self.what, error))
         except MillraceError as error:
+            self._outside = self.next_offset if isinstance(error, OffsetOutOfRangeError) else NO_OFFSET
             self._check_again(error)
 
     def appended(self, end_offset: int, error: MillraceError | None) -> Piece | None:
@@ -206,7 +209,8 @@ class Follow:
             stop = purged(self.what, look.target_end, look.source_start)
             return look.source_start if stop.option in self.accepted else stop
         if look.target_start == look.target_end or look.at < look.source_start:
-            return look.target_end
+            is_cut = look.target_end == self._outside
+            return truncated(self.what, look.target_end, is_copied=False) if is_cut else look.target_end
         return self._compared(look)
 
     def _compared(self, look: Look) -> int | Stop | None:

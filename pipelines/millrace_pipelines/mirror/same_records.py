@@ -3,6 +3,8 @@
 Two batches with the same base offset and the same CRC are the same: a broker changes nothing that the CRC covers. Where
 compaction has written one of them again, what is left decides: a record that both have must be equal in both, and in a
 log that is not compacted none may be missing.
+
+The batch that ends a mirroring is never compacted away. A source without it is not what has written the target last.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from millrace.records.batch import BatchHeader, Buffer, check_crc, walk
+from millrace.records.control import is_mirror_end
 from millrace.records.record import Record, decompress_body, records_of
 
 
@@ -41,6 +44,8 @@ def compared(ours: Buffer, theirs: Buffer, at: int, *, is_compacted: bool) -> Sa
         return Sameness.UNKNOWN
     if mine.header.base_offset == other.header.base_offset and mine.header.crc == other.header.crc:
         return Sameness.SAME
+    if is_mirror_end(mine.header):
+        return Sameness.DIFFERENT
     return _compared_records(mine, other, is_compacted)
 
 

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
-from millrace.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, check_crc
+from millrace.records.batch import CONTROL_FLAG, NO_PRODUCER_ID, TRANSACTIONAL_FLAG, BatchHeader, check_crc
 from millrace.records.record import BatchProducer, NewRecord, Record, decompress_body, encode_batch, records_of
 
 KEY = struct.Struct(">hh")
@@ -97,6 +97,11 @@ def encode_mirror_end(topic_id: UUID, *, timestamp_ms: int) -> bytes:
         timestamp_ms=timestamp_ms,
     )
     return encode_batch([record], flags=CONTROL_FLAG)
+
+
+def is_mirror_end(header: BatchHeader) -> bool:
+    """Returns whether a batch ends a mirroring, as its header tells: a control batch without a producer."""
+    return header.is_control and not header.is_transactional and header.producer_id == NO_PRODUCER_ID
 
 
 def decode_mirror_end(header: BatchHeader, batch: memoryview) -> UUID | None:

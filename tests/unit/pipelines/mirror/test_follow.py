@@ -75,6 +75,27 @@ def test_a_look_decides(name):
         assert (follow.phase, follow.next_offset) == (Phase.RUN, expected)
 
 
+OUTSIDE = {
+    # the look after the source has said that offset 10, the end of a target that retention has emptied, is none of it
+    "the source was cut": (Look(10, 10, 0), "cut below offset 10"),
+    "the source has deleted it": (Look(10, 10, 15), "deleted offsets 10-14"),
+    "another instance has gone on": (Look(12, 12, 0), 12),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_source_without_the_end_of_an_emptied_target_was_cut(name):
+    look, expected = OUTSIDE[name]
+    follow = following(Look(10, 10, 0))
+    follow.fetched(OffsetOutOfRangeError("fetch of t-0 at offset 10"))
+    follow.looked(look)
+    if isinstance(expected, int):
+        assert (follow.phase, follow.next_offset) == (Phase.RUN, expected)
+    else:
+        assert follow.phase is Phase.STOPPED
+        assert expected in follow.stop.reason
+
+
 def test_a_new_log_may_begin_later():
     assert following(Look(0, 0, 20), start_offset=50).next_offset == 50
     assert following(Look(0, 0, 20), start_offset=5).next_offset == 20

@@ -1,9 +1,12 @@
 """Whether two logs hold the same records at an offset, by content."""
 
+from uuid import UUID
+
 import pytest
 
 from millrace.records.batch import TRANSACTIONAL_FLAG, placed, read_header
 from millrace.records.compression import Codec
+from millrace.records.control import encode_mirror_end
 from millrace.records.record import NewRecord, Record, encode_batch, encode_records
 from millrace_pipelines.mirror.same_records import Sameness, compared
 
@@ -28,6 +31,11 @@ def of_epoch(data, epoch):
     return placed(header, header.base_offset, epoch) + data[16:]
 
 
+def mirror_end(offset):
+    data = encode_mirror_end(UUID(int=7), timestamp_ms=1000)
+    return placed(read_header(data), offset, 0) + data[16:]
+
+
 ABC = batch(10, [b"a", b"b", b"c"])
 CASES = {
     "the same bytes": (ABC, ABC, 12, False, SAME),
@@ -42,6 +50,9 @@ CASES = {
     "the source's batch was removed": (ABC, batch(13, [b"d"]), 12, True, SAME),
     "it is not there, without compaction": (ABC, batch(13, [b"d"]), 12, False, DIFFERENT),
     "no batch yet": (ABC, b"", 12, False, UNKNOWN),
+    "an end of mirroring that came from the source": (mirror_end(12), mirror_end(12), 12, True, SAME),
+    "an end of mirroring, and the source goes on": (mirror_end(12), batch(12, [b"d"]), 12, False, DIFFERENT),
+    "an end of mirroring, and the source has compacted": (mirror_end(12), batch(13, [b"d"]), 12, True, DIFFERENT),
     "of a transaction or not": (ABC, batch(10, [b"a", b"b", b"c"], flags=TRANSACTIONAL_FLAG), 12, False, SAME),
 }
 

@@ -12,7 +12,7 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
 from millrace_broker.storage.producers import producer_state_manager
 from millrace_broker.txns.markers import MarkerWriter
-from millrace_pipelines.mirror.follow import Follow
+from millrace_pipelines.mirror.follow import Ahead
 from millrace_support.simulation.planting import Plants
 
 if TYPE_CHECKING:
@@ -77,4 +77,4 @@ def lets_mirrors_read_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> No
         return real(self, *args, **{**how, **({"isolation": Isolation.LOG_END} if is_consumer else {})})
 
     patch.setattr(Replica, "read", read)
-    patch.setattr(Follow, "_check_batches", lambda *_: None)
+    patch.setattr(Ahead, "has", lambda *_: False)

@@ -40,6 +40,7 @@ class CopyingInstance(Instance):
     """One instance that copies."""
 
     _client: TargetClient
+    _name: str
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
@@ -54,8 +55,8 @@ class CopyingInstance(Instance):
         return self.is_running and key in self._copies and self._copies[key].phase is Phase.STOPPED
 
     async def _live(self) -> None:
-        name = f"mirror-{self.machine}-{next(self._starts)}"
-        self._client = TargetClient(self._world.target, self.machine, name, name)
+        self._name = f"mirror-{self.machine}-{next(self._starts)}"
+        self._client = TargetClient(self._world.target, self.machine, self._name, self._name)
         self._copies, self._must_join, self._divided = {}, True, []
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tell_alive())
@@ -65,6 +66,7 @@ class CopyingInstance(Instance):
         """Ends the process without a word."""
         if self.is_running:
             self._client.close()
+            self.left_ids.append(self._name)
         super().kill()
 
     async def _tell_alive(self) -> None:

@@ -3,7 +3,8 @@
 - The committed records of the target are those of the source, in its order, none twice, and none that was aborted, is
   open or is not committed yet. None is missing among them, but what the source has compacted, and what it has deleted
   where that is accepted.
-- In the end all are there, and the progress is the source's end.
+- In the end all are there up to where readers of committed records end at the source, and the progress is there: at
+  the end of its log, or at a transaction that is open for ever, as its coordinator has lost it.
 - Each committed record of the target is in one run of the offset map, at the offset that it has in the source.
 - Where the source may have lost what was committed, the target has what it has now, or the mirror has said so.
 
@@ -53,6 +54,11 @@ class CopyJudge:
         """Returns whether nothing is promised of a partition at the target, or of what mirrors need there."""
         return any(map(self._target.promises.is_void, (key, OFFSETS, TRANSACTIONS, MAP)))
 
+    def end(self, key: TopicPartition) -> int:
+        """Returns where readers of committed records end at the source, as its log says."""
+        outcomes, log_end = self._now(key).outcomes, int(self._source.log_of(key).log_end_offset)
+        return min((offset for offset, outcome in outcomes.items() if outcome is None), default=log_end)
+
     def look(self) -> None:
         """Lets both clusters be looked at: what is committed is compared at the end."""
         self._source.look()
@@ -70,8 +76,8 @@ class CopyJudge:
         if is_lossy:
             self._check_after_loss(key)
             return
-        history = self._source.judge.histories[key]
-        theirs = list(history.visible(committed=True))
+        end, history = self.end(key), self._source.judge.histories[key]
+        theirs = [one for one in history.visible(committed=True) if one.offset < end]
         ours = list(self._target.judge.histories[key].visible(committed=True))
         pairs = self._paired(key, theirs, ours)
         if len(pairs) == len(ours):
@@ -104,7 +110,8 @@ class CopyJudge:
                 return
 
     def _left(self, key: TopicPartition) -> dict[int, Record]:
-        return {one.offset: one for one in self._now(key).visible(committed=True)}
+        end = self.end(key)
+        return {one.offset: one for one in self._now(key).visible(committed=True) if one.offset < end}
 
     def _now(self, key: TopicPartition) -> History:
         """Returns what the source has now."""

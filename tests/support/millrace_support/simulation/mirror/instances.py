@@ -38,6 +38,8 @@ class Instance(ABC):
     def __init__(self, world: MirrorWorld, machine: int) -> None:
         self.machine = machine
         self.is_paused = False
+        self.left_ids: list[str] = []
+        """The transactional ids of its processes that were killed."""
         self._world = world
         self._task: asyncio.Task[None] | None = None
         self._source: Door

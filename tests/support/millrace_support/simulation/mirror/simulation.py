@@ -16,7 +16,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Coroutine, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from random import Random
@@ -63,7 +63,7 @@ DONE_WITHIN_S = 90.0
 SWITCH_AFTER_S = (2.0, 5.0)
 GROW_AFTER_S = (0.5, 4.0)
 INSTANCES = (500, 501)
-SWITCHER, ASKER = 510, 511
+SWITCHER, ASKER, ENDER = 510, 511, 512
 SOURCE_WRITERS, TARGET_WRITERS = 100, 200
 TRANSACTORS = ((300, "one"), (301, "other"))
 TARGET_TRANSACTORS = ((400, "one"), (401, "other"))
@@ -94,6 +94,7 @@ class MirrorSimulation:
         self._is_over = False
         self._numbers = count(1)
         self._writing: list[asyncio.Task[None]] = []
+        self._transactors: list[tuple[SimulatedCluster, TransactionalProducer]] = []
         self._target_transactions = TransactionJudge(
             self.target.client_world(self._numbers, lambda: True).anomaly_of(
                 TopicPartition(TRANSACTION_TOPIC, 0), TopicPartition(OFFSETS_TOPIC, 0)
@@ -178,6 +179,7 @@ class MirrorSimulation:
             await switched
         self._is_over = True
         await asyncio.gather(*self._writing, return_exceptions=True)
+        await self._end_what_is_open()
         self.note("nothing is written any more")
         if await self._is_done():
             self._check()
@@ -199,10 +201,10 @@ class MirrorSimulation:
         """Lets producers write in transactions; those of a target that follows are refused until a switch-over."""
         if self.settings.transactions:
             world = cluster.client_world(self._numbers, lambda: self._is_over)
-            self._writing += [
-                self.spawn(TransactionalProducer(world, machine, name, self._keys_of(cluster), judge).live())
-                for machine, name in transactors
-            ]
+            for machine, name in transactors:
+                one = TransactionalProducer(world, machine, name, self._keys_of(cluster), judge)
+                self._transactors.append((cluster, one))
+                self._writing.append(self.spawn(one.live()))
 
     def _keys_of(self, cluster: SimulatedCluster) -> list[TopicPartition]:
         return [key for key in cluster.replicas if key.topic in SOURCE_IDS and key in self.source.replicas]
@@ -242,6 +244,21 @@ class MirrorSimulation:
             instance.resume()
             instance.start()
 
+    async def _end_what_is_open(self) -> None:
+        """Has a last instance of each transactional id end what is open in a cluster of which a clock was ahead.
+
+        A transaction that began in its coordinator's future has no timeout for hours, as in Apache Kafka. An instance
+        of the mirror that runs ends its own.
+        """
+        for cluster, transactor in self._transactors:
+            if cluster.latest.ahead_ms > 0:
+                await transactor.end_what_is_open()
+        for name in (name for one in self.instances for name in one.left_ids if self.target.latest.ahead_ms > 0):
+            last = TargetClient(self.target, ENDER, name, name)
+            with suppress(MillraceError):  # a transaction that stays open is an anomaly of its own
+                await last.begin()
+            last.close()
+
     async def _is_done(self) -> bool:
         deadline = self.loop.time() + DONE_WITHIN_S
         while self.loop.time() < deadline:
@@ -261,7 +278,7 @@ class MirrorSimulation:
         return None if log is None else int(log.log_end_offset)
 
     async def _is_mirrored(self, key: TopicPartition) -> bool:
-        """Returns whether a partition is at the source's end, or nobody mirrors it any more, and says why."""
+        """Returns whether a partition is at the source's end for it, or nobody mirrors it any more, and says why."""
         if isinstance(self.judge, FollowJudge):
             return self.judge.is_done(key, len(self.instances))
         if self.judge.is_void(key) or any(one.has_stopped(key) for one in self.instances):
@@ -270,7 +287,7 @@ class MirrorSimulation:
             progress = await self._asker.progress(key)
         except MillraceError:
             return False
-        return progress.offset == self._end(self.source, key)
+        return progress.offset == self.judge.end(key)
 
     def _check(self) -> None:
         self.judge.look()

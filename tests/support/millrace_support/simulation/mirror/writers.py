@@ -103,7 +103,10 @@ class Writer:
         if key.topic != COMPACTED_TOPIC:
             return NewRecord(value, timestamp_ms=now_ms)
         is_tombstone = self._producer_id is None and self._chance.random() < TOMBSTONES
-        return NewRecord(None if is_tombstone else value, b"key %d" % self._chance.randrange(KEYS), now_ms)
+        key_bytes = b"key %d" % self._chance.randrange(KEYS)
+        if not is_tombstone:
+            return NewRecord(value, key_bytes, now_ms)
+        return NewRecord(None, key_bytes, now_ms, (("sent", value),))  # which tells it from all others
 
     def _producer(self, key: TopicPartition) -> Any:
         given = {} if self._producer_id is None else BatchProducer(self._producer_id, 0, self._sequences[key])
