@@ -23,6 +23,8 @@ from millrace_ops.cli.app import app
 MILLRACE = Path(sys.executable).with_name("millrace")
 TIMEOUT_S = 240
 
+MIRROR = "--source nobody=127.0.0.1:1 --target BROKER"
+
 # Each command's line, and its exit status where it is not 0: some only say in their cold process why they can't.
 LINES = {
     "broker": ("broker --standalone", 2),
@@ -88,11 +90,18 @@ LINES = {
     "warehouse checkpoint": ("warehouse checkpoint lake/t", 0),
     "warehouse vacuum": ("warehouse vacuum lake/t --dry-run", 0),
     "warehouse upkeep": ("warehouse upkeep lake/t", 0),
+    "warehouse switch": ("warehouse switch lake/t t --dry-run", 1),
     "dead-letters list": ("dead-letters list lake/t", 1),
     "dead-letters show": ("dead-letters show lake/t 0 7", 1),
     "dead-letters replay": ("dead-letters replay lake/t --dry-run", 1),
     "zookeeper secure": ("zookeeper secure --zookeeper ZOOKEEPER --zookeeper-config missing --dry-run", 1),
     "zookeeper unsecure": ("zookeeper unsecure --zookeeper ZOOKEEPER --zookeeper-config missing --dry-run", 1),
+    "mirror status": (f"mirror status {MIRROR}", 0),
+    "mirror pause": (f"mirror pause {MIRROR}", 0),
+    "mirror resume": (f"mirror resume {MIRROR}", 0),
+    "mirror switch-over": (f"mirror switch-over {MIRROR}", 0),
+    "mirror switch-back": (f"mirror switch-back {MIRROR}", 1),
+    "mirror audit": (f"mirror audit {MIRROR}", 1),
 }
 
 CLIENTS = """
