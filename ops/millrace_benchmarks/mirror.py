@@ -104,7 +104,7 @@ class Mirror(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has ended."""
+        """Whether the mirror's process has ended."""
         ...
 
     def read_log(self) -> str:

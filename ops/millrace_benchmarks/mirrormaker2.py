@@ -134,7 +134,7 @@ class MirrorMaker2:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has ended by itself."""
+        """Whether the process of MirrorMaker 2 has ended by itself."""
         return self._process.poll() is not None
 
     def stop(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millrace.errors import ErrorCode, MillraceError, UnknownTopicError
+from millrace.errors import AuthorizationError, ErrorCode, MillraceError, UnknownTopicError
 from millrace.records.batch import NO_OFFSET
 from millrace.security.acls import AclOperation, ResourceType
 from millrace.turns import each, later
@@ -103,7 +103,7 @@ def _appended(services: Services, key: TopicPartition, failed: Failures) -> Appe
     partition = services.replicas.partitions.get(key)
     if partition is None and error is None:
         error = UnknownTopicError(f"{key} is not led here any more")
-    is_told = partition is not None and not isinstance(error, type(GUARD.denied()))
+    is_told = partition is not None and not isinstance(error, AuthorizationError)
     log = partition.log if is_told and partition is not None else None
     return {
         "partition_index": key.partition,

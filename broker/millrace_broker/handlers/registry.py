@@ -1,4 +1,4 @@
-"""The APIs that are served. Others are not answered."""
+"""The table of the APIs that the broker serves, by key; a request of any other closes its connection."""
 
 from __future__ import annotations
 

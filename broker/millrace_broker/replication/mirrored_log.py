@@ -28,13 +28,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millrace.errors import OffsetOutOfRangeError, PolicyViolationError
-from millrace.records.batch import HEADER_BYTES, NO_OFFSET, NO_PRODUCER_ID, Buffer, placed, read_header, walk
+from millrace.records.batch import HEADER_BYTES, NO_OFFSET, Buffer, placed, read_header, walk
 from millrace.records.control import (
     ControlType,
     EndTransactionMarker,
     decode_mirror_end,
     encode_marker,
     encode_mirror_end,
+    is_mirror_end,
 )
 from millrace.turns import pause
 from millrace_broker.replication.delayed_requests import Appended
@@ -224,5 +225,4 @@ def _has_ended(partition: Partition) -> bool:
     if not isinstance(last, bytes) or len(last) < HEADER_BYTES:
         return False
     header = read_header(last)
-    is_end = header.is_control and header.producer_id == NO_PRODUCER_ID
-    return is_end and decode_mirror_end(header, memoryview(last)) == partition.topic_id
+    return is_mirror_end(header) and decode_mirror_end(header, memoryview(last)) == partition.topic_id

@@ -63,7 +63,7 @@ ConfigFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class MirrorAccess:
-    """The options that name a mirror's clusters and topics, each also in the file of `--config`."""
+    """The options that say which clusters and topics are mirrored; a file (`--config`) may say them, too."""
 
     source: Source = None
     target: Target = None

@@ -61,7 +61,7 @@ class MirroredTopic:
 
 
 class Offsets(NamedTuple):
-    """What of a log was compared: from an offset up to the one after the last."""
+    """The offsets of a log that the audit has compared: from `begin` to before `end`."""
 
     begin: int = 0
     end: int = 0

@@ -36,7 +36,7 @@ def check_two_clusters(name: str, source: Cluster, target: Cluster) -> None:
 
 
 class ClusterLooks:
-    """Asks one cluster about its topics, for one thread; `side` is how sentences name the cluster."""
+    """Tells one thread of the mirror about a cluster's topics; in errors the cluster is called `side`."""
 
     def __init__(self, cluster: Cluster, isolation: IsolationLevel, side: str) -> None:
         self._cluster = cluster

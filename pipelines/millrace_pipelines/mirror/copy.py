@@ -154,7 +154,7 @@ class Copy:
 
     @property
     def first_progress(self) -> Progress | None:
-        """The progress to commit before anything is sent; None where there is one."""
+        """The progress to commit before the first record is sent; None where the group has one already."""
         return Progress(self.next_offset, self.ids) if self.phase is Phase.BEGIN else None
 
     @property

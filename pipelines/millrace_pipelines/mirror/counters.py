@@ -24,7 +24,7 @@ class Counted(NamedTuple):
 
 @dataclass(slots=True)
 class TopicCounters:
-    """What this instance has mirrored of a topic, also of partitions that others have now: it never falls."""
+    """Counts what this instance has mirrored of a topic. It never falls, also where others have the partitions now."""
 
     records: int = 0
     size_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What the audit says of records that are not the same on both sides."""
+"""The differences between a topic and its mirror, and the line by which the audit tells each."""
 
 from __future__ import annotations
 
