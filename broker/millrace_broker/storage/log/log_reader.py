@@ -146,7 +146,7 @@ class LogReader:
                     located = past_damage(self._fs, segment, offset, self._gapless_from, locate)
                 if located is not None:
                     return (segment, located) if located.size_bytes else None
-                self._check_end(segments, index, offset)
+                self._check_end(segments, index, offset, end_offset)
         except OSError as error:
             raise storage_error(self._segments.directory, error) from error
         return None
@@ -188,10 +188,15 @@ class LogReader:
             return False
         return segment is not self._opened() or position >= self._opened_bytes
 
-    def _check_end(self, segments: SegmentSequence, index: int, offset: int) -> None:
-        """Raises DamagedRangeError where a closed segment lacks batches from an offset up to the next segment."""
+    def _check_end(self, segments: SegmentSequence, index: int, offset: int, end_offset: int) -> None:
+        """Raises DamagedRangeError where a closed segment lacks batches from an offset up to the next segment.
+
+        A segment with a batch at or above `end_offset` goes on where the read ends, so it lacks none at its end.
+        """
         segment, following = segments[index], segments[index + 1 : index + 2]
         if not following or not offset < following[0].base_offset:
+            return
+        if segment.position_of(end_offset) < segment.size_bytes:
             return
         next_base = following[0].base_offset
         if next_base <= self._gapless_from or is_repaired(segment.repaired, offset, next_base):

@@ -251,6 +251,25 @@ def test_a_cut_log_is_gapless_from_its_end_on() -> None:
     assert log.gapless_from == 12
 
 
+@pytest.mark.parametrize("offset", [3, 4, 9])
+@pytest.mark.parametrize("up_to_offset", [10, 11])
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
+def test_a_read_that_ends_within_a_gap_or_batch_says_nothing_of_its_segment(
+    offset: int, up_to_offset: int, max_bytes: int
+) -> None:
+    """The segment goes on at 10, and the next one begins at 14, above all gaps."""
+    fs = fs_with_folder(FOLDER)
+    log = open_log(fs)
+    log.append_as_follower(batch(0, 3), leader_epoch=EPOCH)
+    log.append_as_follower(batch(10), leader_epoch=EPOCH)
+    while len(log.segments) == 1:
+        log.append_as_follower(batch(log.log_end_offset), leader_epoch=EPOCH)
+    assert log.segments[1].base_offset > log.gapless_from == 10
+    assert log.read(offset, max_bytes, up_to_offset=up_to_offset) == b""
+    assert log.damage == []
+    assert read_all(log, 1 << 20)[1] is None
+
+
 def test_damaged_offsets_in_a_range_are_refused_by_their_range() -> None:
     fs = fs_with_folder(FOLDER)
     log = filled(fs)
