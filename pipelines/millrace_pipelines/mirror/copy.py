@@ -235,16 +235,23 @@ class Copy:
             return foreign(self.what) if look.target_end else max(look.source_start, self.start_offset)
         if _differ(self.ids.source, progress.ids.source):  # the topic is another one now, which was accepted
             return look.source_start
-        if look.epoch_end is not None and NO_OFFSET < look.epoch_end.end_offset < progress.next_offset:
+        if (end := self._cut_at(look, progress)) is not None:
             stop = truncated(self.what, progress.next_offset, is_copied=True)
-            return self._unless_accepted(stop, max(look.epoch_end.end_offset, look.source_start))
-        has_no_epoch = progress.leader_epoch == NO_LEADER_EPOCH
-        if has_no_epoch and max(look.source_start, look.source_end + 1) <= progress.next_offset == self._outside:
-            stop = truncated(self.what, progress.next_offset, is_copied=True)
-            return self._unless_accepted(stop, max(look.source_end, look.source_start))
+            return self._unless_accepted(stop, max(end, look.source_start))
         if look.source_start > progress.next_offset:
             return self._unless_accepted(purged(self.what, progress.next_offset, look.source_start), look.source_start)
         return progress.next_offset
+
+    def _cut_at(self, look: CopyLook, progress: Progress) -> int | None:
+        """Returns where the source was cut below the progress; None where it was not, or does not tell yet.
+
+        Its leader epoch tells it. Before the first record there is none: then it is the source's second answer.
+        """
+        offset = progress.next_offset
+        if look.epoch_end is not None and NO_OFFSET < look.epoch_end.end_offset < offset:
+            return look.epoch_end.end_offset
+        is_outside = progress.leader_epoch == NO_LEADER_EPOCH and offset == self._outside
+        return look.source_end if is_outside and look.source_start <= offset > look.source_end else None
 
     def _unless_accepted(self, stop: Stop, offset: int) -> int | Stop:
         return offset if stop.option in self.accepted else stop
