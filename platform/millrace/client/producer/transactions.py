@@ -69,7 +69,7 @@ def pause_s(attempts: int, longest_s: float) -> float:
     It begins with a short time, as a broker of Apache Kafka refuses one of two requests of a transaction that it has to
     verify at the coordinator at the same time (KIP-890).
     """
-    return min(FIRST_PAUSE_S * 2 ** min(attempts - 1, 10), longest_s)
+    return min(FIRST_PAUSE_S * (1 << min(attempts - 1, 10)), longest_s)
 
 
 class State(Enum):
