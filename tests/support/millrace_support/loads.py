@@ -29,6 +29,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import ReloadReport, Written, verify_results
 from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 FS = OsFileSystem()
 PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
@@ -129,6 +130,7 @@ class Loads:
         dead: Sequence[int] = (),
         partition: int = 0,
         values: Mapping[str, Sequence[object]] | None = None,
+        tasks: Tasks = THREADS,
     ) -> int:
         """Commits what a reload of one range that the table has would read."""
         part = OffsetRange(partition, *span)
@@ -148,8 +150,9 @@ class Loads:
         report = ReloadReport(topic="events", table=self.directory, replaced=written.ranges)
         lineage = {**lineage_of_reload(options, "load", report, 0), **written.recorded}
         replacement = Replacement(
-            self.table(self.directory), plan, written, lineage=lineage, load_id="load", fs=FS, accept_keyless=False
-        )
+            self.table(self.directory), plan, written,
+            lineage=lineage, load_id="load", fs=FS, accept_keyless=False, tasks=tasks,
+        )  # fmt: skip
         replacement.commit_dead_letters(letters)
         return replacement.commit_rows().version
 
