@@ -43,9 +43,10 @@ from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
 from millrace_pipelines.warehouse.delta.log_actions import files_of_versions, removed_files
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.store import held_leases, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import held_leases
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 DEFAULT_TARGET_BYTES = 256 << 20

@@ -36,7 +36,7 @@ from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
 from millrace_pipelines.arrow import Columns, Field
 from millrace_pipelines.warehouse.choices import LEVELS, LOADED, Compression
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.stores.addresses import store_at
 
 ROW_GROUP_BYTES = 64 << 20
 DICTIONARY_COLUMNS = ["topic", "partition"]

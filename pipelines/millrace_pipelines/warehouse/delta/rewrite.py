@@ -43,10 +43,10 @@ from millrace_pipelines.warehouse.delta.files import (
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.delta.task_table import AnyTable
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
+from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 REWRITE_ATTEMPTS = 5

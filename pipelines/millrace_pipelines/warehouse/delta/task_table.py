@@ -19,8 +19,10 @@ import pyarrow.fs as pafs
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles, sees_lease, store_at
 from millrace_pipelines.warehouse.errors import FolderNotSharedError
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import sees_lease
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 
 ONE_FOLDER = (
     "all executors need the table's folder under the path that the driver has it by: mount it on their machines, or "
@@ -60,7 +62,7 @@ class TaskTable:
         )
 
     @cached_property
-    def store(self) -> TableFiles:
+    def store(self) -> Store:
         """The table's files; raises FolderNotSharedError where this machine has no such folder, or another one."""
         store = store_at(self.location, self.fs)
         if self.operation_id is None:

@@ -26,7 +26,6 @@ from millrace_pipelines.warehouse.dead_letters import companions, finish_replay,
 from millrace_pipelines.warehouse.delta.lineage import keep_offsets, of_run
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.keys.removal import (
@@ -43,6 +42,7 @@ from millrace_pipelines.warehouse.keys.removal import (
     write_remainders,
 )
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 

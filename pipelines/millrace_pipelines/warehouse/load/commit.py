@@ -27,7 +27,6 @@ from millrace_pipelines.warehouse.dead_letters import finish_replay
 from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, absent_offsets, replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
@@ -35,6 +34,7 @@ from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, Ledger, l
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.tables.open import mode_of
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 

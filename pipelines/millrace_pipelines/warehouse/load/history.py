@@ -37,13 +37,13 @@ from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.dead_letters import pending_replay, replay_number
 from millrace_pipelines.warehouse.delta.commits import Commit, commits_after, read_commit
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange, of_run
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.keys.removal import count_rows, every_row
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 LOAD = "load"
 UNTOLD = ("table", "version", "group", "group_error", "upserted")
