@@ -245,7 +245,11 @@ class Copying:
             except MillraceError as error:
                 self._fails(one, error, is_of_target=False)
                 return
-        one.copy.looked(CopyLook(progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end))
+        one.copy.looked(
+            CopyLook(
+                progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end, source_end=at_source.log_end
+            )
+        )
         one.counters.source_end = at_source.end_offset
         if one.copy.wants_look:
             one.backoff.failed(self._now_s())

@@ -18,7 +18,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -36,7 +36,7 @@ from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
 from millrace_pipelines.arrow import Columns, Field
 from millrace_pipelines.warehouse.choices import LEVELS, LOADED, Compression
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.stores.addresses import store_at
 
 ROW_GROUP_BYTES = 64 << 20
 DICTIONARY_COLUMNS = ["topic", "partition"]
@@ -62,11 +62,11 @@ def operation_of(name: str) -> str:
     return operation_id if dash else ""
 
 
-def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
-    """Removes the files that a load wrote and that are known not to be committed."""
+def remove_files_of_load(location: str, load_id: str, fs: FileSystem, *, but: Collection[str] = frozenset()) -> None:
+    """Removes the files that a load wrote and that are known not to be committed; those in `but` are, and stay."""
     store = store_at(location, fs)
     for name in store.names():
-        if name.rpartition("/")[2].startswith(file_prefix(load_id)):
+        if name.rpartition("/")[2].startswith(file_prefix(load_id)) and name not in but:
             store.remove(name)
 
 

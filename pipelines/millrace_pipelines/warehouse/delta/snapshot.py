@@ -21,8 +21,8 @@ from millrace.errors import WarehouseError
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, kept_lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 from millrace_pipelines.warehouse.errors import TableRefusedError
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
@@ -44,7 +44,7 @@ class Snapshot:
         WarehouseError: The log can't be read.
     """
 
-    def __init__(self, store: TableFiles, delta: DeltaTable) -> None:
+    def __init__(self, store: Store, delta: DeltaTable) -> None:
         self._store = store
         self._delta = delta
         self._transactions: dict[tuple[int, str], int | None] = {}

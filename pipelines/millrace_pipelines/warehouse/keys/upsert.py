@@ -2,13 +2,14 @@
 
     staged files    what the load's tasks wrote: every record of the run, as an append would commit it
     coordinates     the newest coordinates of each key among them
-    contest         the keys of every file of the table are compared with the coordinates
-    written         touched files without the rows that were beaten; the newest records that are no tombstones
+    contest         a task for each file of the table: its keys are compared with the coordinates, and if newer ones
+                    replace some of its rows, it is written without these
+    newest          a task for each staged file: its newest records that are no tombstones are written
     commit          written files added, touched ones removed, the ledger and the count of rewrites moved: all at once
 
 The rows keep topic, partition, offset and timestamp, so that a key never moves back to an older offset, whatever races
-or is repeated, and the audit can reason about them. Memory is bounded by the keys of one run (`--max-records-per-run`)
-and a block of rows for each core, not by the table.
+or is repeated, and the audit can reason about them. Memory is bounded by the run (`--max-records-per-run`), not by the
+table: the driver has the coordinates of the run's records, a task the newest of each key, and a block of rows.
 
 A record without a key can't be in such a table: it stops the load, or is left out and counted in the history.
 A crash leaves the table as it was, or with the whole run; staged files are garbage then.
@@ -21,11 +22,8 @@ timestamp is newer, and of equal timestamps the one in the higher partition.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,7 +46,9 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     writer,
 )
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.errors import KeylessRecordsError
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 Order: TypeAlias = list[tuple[str, Literal["ascending"]]]
 Aggregates: TypeAlias = Sequence[tuple[str, Literal["min", "max"]]]
@@ -65,6 +65,8 @@ BLOCK_ROWS = 1 << 20
 ENVELOPE = ["key", "partition", "offset", "timestamp"]
 
 Numbers = np.typing.NDArray[np.int64]
+Bits = np.typing.NDArray[np.uint8]
+NO_NUMBERS: Numbers = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ class Upsert:
     transactions: Mapping[str, int]
     lineage: WrittenLineage
     accept_keyless: bool = False
+    tasks: Tasks = THREADS
     _counts: UpsertCounts | None = field(default=None, init=False)
 
     def commit(self, location: str) -> tuple[int, UpsertCounts]:
@@ -166,31 +169,79 @@ class Upsert:
             StaleLedgerError: Another load committed first; nothing was committed.
             KeylessRecordsError: A record has no key, and that is not accepted.
         """
-        version = rewrite(location, self.fs, self._merge)
+        version = rewrite(location, self.fs, self._merge, tasks=self.tasks)
         assert version is not None and self._counts is not None  # noqa: PT018  a merge always makes a commit
         return version, self._counts
 
     def _merge(self, table: Table, operation_id: str) -> Rewrite:
         staged = _Staged.read(table, self.staged, accept_keyless=self.accept_keyless)
         table.check_expected(self.expected)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            files = current_files(table)
-            beaten = pool.map(partial(staged.replaced_rows, table), files)
-            touched = [(file, numbers) for file, numbers in zip(files, beaten, strict=True) if len(numbers)]
-            chosen: list[tuple[CurrentFile | DataFile, Numbers]] = [
-                *((file, _all_but(numbers, file.rows)) for file, numbers in touched),
-                *zip(self.staged, staged.wanted(), strict=True),
-            ]
-            written = pool.map(partial(_write, table, operation_id, self.fs), range(len(chosen)), chosen)
-            added = [file for file in written if file is not None]
+        task_table, files = TaskTable.of(table, self.fs, operation_id), current_files(table)
+        removed, added = [], []
+        contest = _Contest(task_table, operation_id, staged.coordinates)
+        for file, met in zip(files, self.tasks.run(contest, enumerate(files)), strict=True):
+            staged.note(met)
+            if met.replaced:
+                removed.append(file)
+                added.append(met.rest)
+        news = enumerate(zip(self.staged, staged.wanted(), strict=True), len(files))
+        added += self.tasks.run(_Newest(task_table, operation_id), news)
         self._counts = staged.counts()
         return Rewrite(
-            added=added,
-            removed=[file for file, _ in touched],
+            added=[file for file in added if file is not None],
+            removed=removed,
             lineage={**self.lineage, "upsert": asdict(self._counts)},
             expected=self.expected,
             transactions=self.transactions,
         )
+
+
+class _Met(NamedTuple):
+    """The result of a contest for a file: how many of its rows are replaced, and the file with the others, if any.
+
+    `newer` and `older` number the coordinates that replace a row of it, and those that are older than a row of it.
+    """
+
+    replaced: int
+    rest: DataFile | None
+    newer: Numbers
+    older: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """Compares the keys of a file with the newest of a load, and writes it without the rows that newer ones replace."""
+
+    table: TaskTable
+    operation_id: str
+    coordinates: pa.Table
+
+    def __call__(self, piece: tuple[int, CurrentFile]) -> _Met:
+        task, file = piece
+        replaced, newer, older = [NO_NUMBERS], [NO_NUMBERS], [NO_NUMBERS]
+        first_row = 0
+        for batch in blocks_of(self.table, file.name, BLOCK_ROWS, ENVELOPE):
+            outcome = key_conflicts(coordinates_of(batch), self.coordinates)
+            replaced.append(outcome.replaced_rows + first_row)
+            newer.append(outcome.newer_coordinates)
+            older.append(outcome.older_coordinates)
+            first_row += batch.num_rows
+        beaten = np.concatenate(replaced)
+        rest = _write(self.table, self.operation_id, task, file, _all_but(beaten, first_row)) if len(beaten) else None
+        return _Met(len(beaten), rest, np.concatenate(newer), np.concatenate(older))
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """Writes those rows of a load's file that go into the table, which are given as bits."""
+
+    table: TaskTable
+    operation_id: str
+
+    def __call__(self, piece: tuple[int, tuple[DataFile, Bits]]) -> DataFile | None:
+        task, (file, wanted) = piece
+        numbers = np.flatnonzero(np.unpackbits(wanted, count=file.rows))
+        return _write(self.table, self.operation_id, task, file, numbers)
 
 
 class _Staged:
@@ -226,24 +277,17 @@ class _Staged:
         is_tombstone = np.concatenate(tombstones)[numbers]
         return cls(everything.filter(pa.array(has_key)), is_tombstone, rows, numbers, keyless.num_rows)
 
-    def replaced_rows(self, table: Table, file: CurrentFile) -> Numbers:
-        """Returns the numbers of a file's rows that newer records replace; threads may share it, as keys are unique."""
-        beaten: list[Numbers] = [np.zeros(0, np.int64)]
-        first_row = 0
-        for batch in blocks_of(table, file.name, BLOCK_ROWS, ENVELOPE):
-            outcome = key_conflicts(coordinates_of(batch), self.coordinates)
-            beaten.append(outcome.replaced_rows + first_row)
-            self._is_known[outcome.newer_coordinates] = True
-            self._is_stale[outcome.older_coordinates] = True
-            first_row += batch.num_rows
-        return np.concatenate(beaten)
+    def note(self, met: _Met) -> None:
+        """Takes from the contest for one file which coordinates have a row in the table, and which are stale."""
+        self._is_known[met.newer] = True
+        self._is_stale[met.older] = True
 
-    def wanted(self) -> list[Numbers]:
-        """Returns, for each file of the load, the numbers of the rows that go into the table."""
-        wanted = self._numbers[~self._is_stale & ~self._is_tombstone]
-        starts = np.cumsum([0, *self._rows])
-        bounds = np.searchsorted(wanted, starts)
-        return [wanted[low:high] - start for low, high, start in zip(bounds, bounds[1:], starts, strict=False)]
+    def wanted(self) -> Iterator[Bits]:
+        """Yields, for each file of the load, a bit for each row: whether it goes into the table."""
+        wanted = np.zeros(sum(self._rows), np.bool_)
+        wanted[self._numbers[~self._is_stale & ~self._is_tombstone]] = True
+        for end, rows in zip(np.cumsum(self._rows), self._rows, strict=True):
+            yield np.packbits(wanted[end - rows : end])
 
     def counts(self) -> UpsertCounts:
         """Returns how many keys were inserted, updated, deleted or stale."""
@@ -258,13 +302,12 @@ class _Staged:
 
 
 def _write(
-    table: Table, operation_id: str, fs: FileSystem, task: int, selection: tuple[CurrentFile | DataFile, Numbers]
+    table: TaskTable, operation_id: str, task: int, file: CurrentFile | DataFile, numbers: Numbers
 ) -> DataFile | None:
     """Writes some rows of one file, given by ascending row number, to a new file; None where there are none."""
-    file, numbers = selection
     first_row = 0
     compression = loaded_compression(table.configuration)
-    with writer(table, operation_id, task, fs, file, compression=compression) as output:
+    with writer(table, operation_id, task, table.fs, file, compression=compression) as output:
         for rows in read_rows(table, file.name):
             low, high = np.searchsorted(numbers, [first_row, first_row + rows.num_rows])
             output.write(rows.take(numbers[low:high] - first_row))

@@ -69,10 +69,10 @@ from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
-from millrace_pipelines.warehouse.delta.store import sees_lease
 from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
+from millrace_pipelines.warehouse.stores.leases import sees_lease
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo

@@ -304,7 +304,7 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
         replaced=plan.replaced,
         backfilled=plan.earlier,
         lost=plan.lost,
-        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
+        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced, fs).total(),
     )
 
 

@@ -117,7 +117,8 @@ class CopyingInstance(Instance):
         epoch_end = None
         if progress is not None and progress.leader_epoch != NO_LEADER_EPOCH:
             epoch_end = EpochEnd(*await self._source.epoch_end(key, progress.leader_epoch))
-        return CopyLook(progress, source.start, target.end, str(self._world.source.topic_ids[key.topic]), epoch_end)
+        topic_id = str(self._world.source.topic_ids[key.topic])
+        return CopyLook(progress, source.start, target.end, topic_id, epoch_end, source.end)
 
     async def _copy(self) -> bool:
         """Copies what there is within a transaction; returns whether that was committed, if there is anything."""
