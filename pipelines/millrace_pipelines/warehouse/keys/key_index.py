@@ -48,6 +48,7 @@ DIRECTORY = np.dtype([("least", "<u8"), ("crc", "<u4")])
 HASH_BYTES = 8
 ENTRY_BYTES = 12
 MAX_ROWS = 1 << 32
+GREATEST_HASH = np.uint64(2**64 - 1)
 
 RowNumbers: TypeAlias = npt.NDArray[np.uint32]
 
@@ -183,12 +184,9 @@ class KeyIndex:
     def _runs(self, hashes: Hashes) -> Iterator[tuple[int, int]]:
         """Yields ranges of blocks that may have the hashes, BLOCKS_AT_ONCE at most."""
         least = self._directory["least"]
-        low = np.maximum(np.searchsorted(least, hashes, side="left") - 1, 0)
-        until = np.searchsorted(least, hashes, side="right")
-        steps = np.zeros(len(least) + 1, np.int64)
-        np.add.at(steps, low, 1)
-        np.add.at(steps, np.maximum(until, low), -1)
-        wanted = np.flatnonzero(np.cumsum(steps[:-1]) > 0)
+        greatest = np.append(least[1:], GREATEST_HASH)[: len(least)]  # or less
+        low, high = np.searchsorted(hashes, least, side="left"), np.searchsorted(hashes, greatest, side="right")
+        wanted = np.flatnonzero(high > low)
         for run in np.split(wanted, np.flatnonzero(np.diff(wanted) > 1) + 1):
             for first in range(0, len(run), BLOCKS_AT_ONCE):
                 yield int(run[first]), int(run[min(first + BLOCKS_AT_ONCE, len(run)) - 1]) + 1
