@@ -31,6 +31,7 @@ from millrace.java import java_home_for_spark
 from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
 from millrace_benchmarks.kafka_broker import class_archive_flags
+from millrace_support.spark_machines import SPARK, WORK, Machine
 
 START_TIMEOUT_S = 400.0
 STOP_TIMEOUT_S = 20.0
@@ -116,9 +117,9 @@ class SparkServer:
 
 
 class SparkCluster:
-    """A standalone master and its workers, with one core each by default."""
+    """A standalone master and its workers, of one core each by default, here or each on a machine of its own."""
 
-    def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1) -> None:
+    def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1, machines: Sequence[Machine] = ()) -> None:
         self._master = SparkServer(
             "Spark's master",
             [*_spark_class(MASTER), "--host", LOOPBACK, "--port", "0", "--webui-port", "0"],
@@ -129,9 +130,12 @@ class SparkCluster:
         place = ["--host", LOOPBACK, "--webui-port", "0", "--cores", str(cores), "--memory", "2g", self.master]
         self.workers: list[SparkServer] = []
         try:
-            for number in range(workers):
+            for number in range(len(machines) or workers):
                 work = directory / f"worker-{number}"
                 command = [*_spark_class(WORKER), "--work-dir", str(work), *place]
+                if machines:
+                    worker = [f"{SPARK}/bin/spark-class", WORKER, "--work-dir", WORK, *place]
+                    command = machines[number].command(*worker)
                 self.workers.append(
                     SparkServer("Spark's worker", command, work, r"Successfully registered with master")
                 )
