@@ -116,9 +116,11 @@ class SparkServer:
 
 
 class SparkCluster:
-    """A standalone master and its workers, with one core each by default."""
+    """A standalone master and its workers, with one core each by default; `hosts` are those of workers, in turn."""
 
-    def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1) -> None:
+    def __init__(
+        self, directory: Path, *, workers: int = 2, cores: int = 1, hosts: Sequence[str] = (LOOPBACK,)
+    ) -> None:
         self._master = SparkServer(
             "Spark's master",
             [*_spark_class(MASTER), "--host", LOOPBACK, "--port", "0", "--webui-port", "0"],
@@ -132,6 +134,7 @@ class SparkCluster:
             for number in range(workers):
                 work = directory / f"worker-{number}"
                 command = [*_spark_class(WORKER), "--work-dir", str(work), *place]
+                command += ["--host", hosts[number % len(hosts)]]
                 self.workers.append(
                     SparkServer("Spark's worker", command, work, r"Successfully registered with master")
                 )
