@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millrace_pipelines.warehouse.keys import key_index
 from millrace_pipelines.warehouse.keys.key_hashes import hashes_of
-from millrace_pipelines.warehouse.keys.key_index import KeyIndex, entries_of, written_index
+from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows, KeyIndex
 
 SALT = bytes(16)
 KEYS = st.one_of(st.none(), st.integers(0, 40).map(lambda number: b"%d" % number), st.binary(max_size=300))
@@ -23,8 +23,10 @@ def test_an_index_answers_as_a_dict(blocks, asked, block_entries, at_once):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_index, "BLOCK_ENTRIES", block_entries)
         patch.setattr(key_index, "BLOCKS_AT_ONCE", at_once)
-        entries, count = entries_of([pa.array(block, pa.binary()) for block in blocks], SALT)
-        index = KeyIndex(pa.BufferReader(written_index(entries, count, SALT)), SALT)
+        entries = EntriesOfRows(SALT)
+        for block in blocks:
+            entries.add(pa.array(block, pa.binary()))
+        index = KeyIndex(pa.BufferReader(entries.content("name")), "name", SALT)
         wanted = sorted({*asked})
         hashes = hashes_of(pa.array(wanted, pa.binary()), SALT)
         order = np.argsort(hashes)

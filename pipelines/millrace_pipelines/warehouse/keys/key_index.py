@@ -5,7 +5,7 @@
     magic        8 bytes        "MILLKEYS"
     rows         8 bytes        of the data file, those that a deletion vector deletes, too
     entries      8 bytes        rows that have a key
-    table        8 bytes        the hash of the empty key: in another table it is another
+    file         8 bytes        the hash of the data file's name: it is another for another file, and in another table
     directory    a block each   the least hash (8 bytes), the CRC-32C of the block (4 bytes)
     checksum     4 bytes        the CRC-32C of everything up to here
     blocks       BLOCK_ENTRIES entries each, the last one what is left:
@@ -15,9 +15,9 @@ Numbers are little-endian. A row costs 12 bytes, whatever its key is. Hashes are
 (`keys.key_hashes`), so a search for few keys reads few blocks, and one for many reads the file once, a part at a time.
 
 The index belongs to its data file as its rows do: written by the task that writes the file, never changed, removed with
-it. It only spares work, and nothing depends on it: where it is missing, damaged, or of another table, the data file's
-keys are read, and an index is written (`indexed`). Other engines leave names alone that begin with an underscore, so
-their vacuum takes no index of a file that stays.
+it. It only spares work, and nothing depends on it: where it is missing, damaged, or of another file, the data file's
+keys are read, and an index is written (`keys.lookup`). Other engines leave names alone that begin with an underscore,
+so their vacuum takes no index of a file that stays.
 
 What an index names is looked at before it counts: keys that share a hash are told apart there, and an index whose row
 has another hash than it says is a wrong one.
@@ -26,19 +26,17 @@ has another hash than it says is a wrong one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.records.checksum import crc32c
-from millrace_pipelines.arrow import Indices, binaries
+from millrace_pipelines.arrow import Column, Columns, Indices, binaries, combined
 from millrace_pipelines.warehouse.keys.key_hashes import Hashes, hashes_of
 
-INDEX_FOLDER = "_keys"
-INDEX_SUFFIX = ".keys"
 MAGIC = b"MILLKEYS"
 BLOCK_ENTRIES = 1 << 12
 BLOCKS_AT_ONCE = 256
@@ -57,16 +55,6 @@ class WrongIndexError(Exception):
     """An index is damaged, or is not of the data file beside it: it is to be made again from that file."""
 
 
-class Readable(Protocol):
-    """A file of which parts can be read, such as a file of pyarrow's."""
-
-    def size(self) -> int:
-        """Returns its size in bytes."""
-
-    def read_at(self, nbytes: int, offset: int) -> bytes:
-        """Returns so many bytes from an offset on; fewer at the end of the file."""
-
-
 class Entries(NamedTuple):
     """Hashes in rising order, and beside each the number of a row whose key has it."""
 
@@ -81,42 +69,36 @@ class Matches(NamedTuple):
     rows: Indices
 
 
-def index_name(name: str) -> str:
-    """Returns the name of the index of a data file."""
-    return f"{INDEX_FOLDER}/{name}{INDEX_SUFFIX}"
+class EntriesOfRows:
+    """Takes the keys of a data file's rows, in their order, and makes the file's entries of them."""
 
+    def __init__(self, salt: bytes) -> None:
+        self._salt = salt
+        self._hashes = [np.zeros(0, np.uint64)]
+        self._numbers = [np.zeros(0, np.uint32)]
+        self.rows = 0
 
-def indexed_name(name: str) -> str | None:
-    """Returns the name of the data file of which a file is the index; None for any other file."""
-    if name.startswith(f"{INDEX_FOLDER}/") and name.endswith(INDEX_SUFFIX):
-        return name.removeprefix(f"{INDEX_FOLDER}/").removesuffix(INDEX_SUFFIX)
-    return None
-
-
-def entries_of(keys: Iterable[pa.Array[pa.Scalar[pa.DataType]]], salt: bytes) -> tuple[Entries, int]:
-    """Returns the entries of a data file, of whose rows these are the keys in order, and the number of its rows."""
-    hashes, rows, first = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)], 0
-    for block in keys:
+    def add(self, keys: Column | Columns) -> None:
+        """Adds the keys of the next rows."""
+        block = binaries(combined(keys))
         has_key = block.is_valid().to_numpy(zero_copy_only=False)
-        hashes.append(hashes_of(binaries(block), salt)[has_key])
-        rows.append((np.flatnonzero(has_key) + first).astype(np.uint32))
-        first += len(block)
-    found, numbers = np.concatenate(hashes), np.concatenate(rows)
-    order = np.argsort(found, kind="stable")
-    return Entries(found[order], numbers[order]), first
+        self._hashes.append(hashes_of(block, self._salt)[has_key])
+        self._numbers.append((np.flatnonzero(has_key) + self.rows).astype(np.uint32))
+        self.rows += len(block)
 
-
-def written_index(entries: Entries, rows: int, salt: bytes) -> bytes:
-    """Returns the content of the index of a data file with so many rows; raises ValueError for MAX_ROWS or more."""
-    if rows >= MAX_ROWS:
-        raise ValueError(f"{rows} rows: an index counts up to {MAX_ROWS - 1}")
-    starts = range(0, len(entries.hashes), BLOCK_ENTRIES)
-    blocks = [_block(entries, start) for start in starts]
-    directory = np.zeros(len(blocks), DIRECTORY)
-    directory["least"] = entries.hashes[::BLOCK_ENTRIES]
-    directory["crc"] = [crc32c(block) for block in blocks]
-    head = HEADER.pack(MAGIC, rows, len(entries.hashes), _table_mark(salt)) + directory.tobytes()
-    return b"".join((head, CHECKSUM.pack(crc32c(head)), *blocks))
+    def content(self, name: str) -> bytes:
+        """Returns the content of the index of the file, which has this name; raises ValueError for MAX_ROWS or more."""
+        if self.rows >= MAX_ROWS:
+            raise ValueError(f"{name} has {self.rows} rows: an index counts up to {MAX_ROWS - 1}")
+        hashes, numbers = np.concatenate(self._hashes), np.concatenate(self._numbers)
+        order = np.argsort(hashes, kind="stable")
+        entries = Entries(hashes[order], numbers[order])
+        blocks = [_block(entries, start) for start in range(0, len(hashes), BLOCK_ENTRIES)]
+        directory = np.zeros(len(blocks), DIRECTORY)
+        directory["least"] = entries.hashes[::BLOCK_ENTRIES]
+        directory["crc"] = [crc32c(block) for block in blocks]
+        head = HEADER.pack(MAGIC, self.rows, len(hashes), _mark(name, self._salt)) + directory.tobytes()
+        return b"".join((head, CHECKSUM.pack(crc32c(head)), *blocks))
 
 
 def _block(entries: Entries, start: int) -> bytes:
@@ -124,37 +106,41 @@ def _block(entries: Entries, start: int) -> bytes:
     return hashes.astype("<u8").tobytes() + rows.astype("<u4").tobytes()
 
 
-def _table_mark(salt: bytes) -> int:
-    return int(hashes_of(binaries(pa.array([b""], pa.binary())), salt)[0])
+def _mark(name: str, salt: bytes) -> int:
+    return int(hashes_of(binaries(pa.array([name.encode()], pa.binary())), salt)[0])
 
 
 class KeyIndex:
-    """An index that is read from a file.
+    """The index of the data file with a name, read from a file.
 
     Raises:
-        WrongIndexError: The file is damaged, or is of another table; this may show only when a part of it is read.
+        WrongIndexError: It is damaged, or is another file's; a damage may show only when its part of the file is read.
     """
 
-    def __init__(self, file: Readable, salt: bytes) -> None:
+    def __init__(self, file: pa.NativeFile, name: str, salt: bytes) -> None:
         self._file = file
-        self.rows, self.entries = self._head(salt)
+        self.rows, self.entries = self._head(_mark(name, salt))
         blocks = -(-self.entries // BLOCK_ENTRIES)
         self._blocks_at = HEADER.size + blocks * DIRECTORY.itemsize + CHECKSUM.size
         if file.size() != self._blocks_at + self.entries * ENTRY_BYTES:
             raise WrongIndexError(f"{file.size()} bytes are no index of {self.entries} entries")
         self._directory = self._read_directory()
 
-    def _head(self, salt: bytes) -> tuple[int, int]:
-        content = self._file.read_at(HEADER.size, 0)
+    def _head(self, expected: int) -> tuple[int, int]:
+        content = self._read_at(0, HEADER.size)
         if len(content) < HEADER.size:
             raise WrongIndexError("no whole header")
         magic, rows, entries, mark = HEADER.unpack(content)
-        if magic != MAGIC or mark != _table_mark(salt):
-            raise WrongIndexError("the header is no index's, or is of another table")
+        if magic != MAGIC or mark != expected:
+            raise WrongIndexError("the header is no index's, or is that of another file")
         return rows, entries
 
+    def _read_at(self, offset: int, length: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(length)
+
     def _read_directory(self) -> npt.NDArray[np.void]:
-        content = self._file.read_at(self._blocks_at, 0)
+        content = self._read_at(0, self._blocks_at)
         head, checksum = content[: -CHECKSUM.size], content[-CHECKSUM.size :]
         if CHECKSUM.unpack(checksum)[0] != crc32c(head):
             raise WrongIndexError("the directory fails its checksum")
@@ -194,7 +180,7 @@ class KeyIndex:
     def _read(self, first: int, until: int) -> Entries:
         """Reads a range of blocks, and checks each of them."""
         begin, end = first * BLOCK_ENTRIES, min(until * BLOCK_ENTRIES, self.entries)
-        content = memoryview(self._file.read_at((end - begin) * ENTRY_BYTES, self._blocks_at + begin * ENTRY_BYTES))
+        content = memoryview(self._read_at(self._blocks_at + begin * ENTRY_BYTES, (end - begin) * ENTRY_BYTES))
         hashes, rows = [], []
         for number in range(first, until):
             block = content[: BLOCK_ENTRIES * ENTRY_BYTES]

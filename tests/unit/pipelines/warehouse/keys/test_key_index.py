@@ -7,19 +7,18 @@ import pyarrow as pa
 import pytest
 
 from millrace.records.checksum import crc32c
+from millrace_pipelines.warehouse.delta.files import index_name, indexed_name
 from millrace_pipelines.warehouse.keys.key_hashes import hashes_of
 from millrace_pipelines.warehouse.keys.key_index import (
     BLOCK_ENTRIES,
     BLOCKS_AT_ONCE,
+    EntriesOfRows,
     KeyIndex,
     WrongIndexError,
-    entries_of,
-    index_name,
-    indexed_name,
-    written_index,
 )
 
 SALT = bytes(range(16))
+NAME = "day=2026-01-01/part-1.parquet"
 
 
 def column(*keys):
@@ -27,12 +26,14 @@ def column(*keys):
 
 
 def content_of(*blocks, salt=SALT):
-    entries, rows = entries_of(blocks, salt)
-    return written_index(entries, rows, salt)
+    entries = EntriesOfRows(salt)
+    for block in blocks:
+        entries.add(block)
+    return entries.content(NAME)
 
 
-def opened(content, salt=SALT):
-    return KeyIndex(pa.BufferReader(content), salt)
+def opened(content, name=NAME):
+    return KeyIndex(pa.BufferReader(content), name, SALT)
 
 
 def found(index, *keys):
@@ -46,7 +47,7 @@ def found(index, *keys):
 
 def test_the_bytes_are_as_drawn():
     [hash_of_a] = hashes_of(column(b"a"), SALT)
-    [mark] = hashes_of(column(b""), SALT)
+    [mark] = hashes_of(column(NAME.encode()), SALT)
     block = struct.pack("<QI", hash_of_a, 1)
     head = struct.pack("<8sQQQ", b"MILLKEYS", 2, 1, mark) + struct.pack("<QI", hash_of_a, crc32c(block))
     assert content_of(column(None, b"a")) == head + struct.pack("<I", crc32c(head)) + block
@@ -72,18 +73,18 @@ class Counting:
 
     def __init__(self, content):
         self.read_bytes, self._file = 0, pa.BufferReader(content)
-        self.size = self._file.size
+        self.size, self.seek = self._file.size, self._file.seek
 
-    def read_at(self, nbytes, offset):
-        self.read_bytes += nbytes
-        return self._file.read_at(nbytes, offset)
+    def read(self, length):
+        self.read_bytes += length
+        return self._file.read(length)
 
 
 def test_few_keys_cost_few_blocks():
     keys = [b"%d" % number for number in range((BLOCKS_AT_ONCE + 40) * BLOCK_ENTRIES)]
     content = content_of(column(*keys))
     file = Counting(content)
-    assert found(KeyIndex(file, SALT), keys[5]) == [(keys[5], 5)]
+    assert found(KeyIndex(file, NAME, SALT), keys[5]) == [(keys[5], 5)]
     assert file.read_bytes < len(content) / 100
     index = opened(content)
     assert [row for _, row in sorted(found(index, *keys), key=lambda pair: pair[1])] == list(range(len(keys)))
@@ -101,11 +102,13 @@ def test_every_damaged_byte_and_length_is_found():
             found(opened(one), *keys)
 
 
-def test_an_index_of_another_table_is_none():
-    with pytest.raises(WrongIndexError, match="another table"):
+def test_an_index_of_another_file_or_table_is_none():
+    with pytest.raises(WrongIndexError, match="another file"):
         opened(content_of(column(b"a"), salt=bytes(16)))
+    with pytest.raises(WrongIndexError, match="another file"):
+        opened(content_of(column(b"a")), name="part-2.parquet")
 
 
 def test_a_data_file_and_its_index_have_names_of_one_another():
-    assert indexed_name(index_name("day=2026-01-01/part-1.parquet")) == "day=2026-01-01/part-1.parquet"
+    assert indexed_name(index_name(NAME)) == NAME
     assert [indexed_name(name) for name in ("part-1.parquet", "_lineage/x.keys", "_keys/part-1.parquet")] == [None] * 3
