@@ -188,7 +188,7 @@ class Copying:
             ids = Ids(begin.source_topic_id, begin.target_topic_id)
             copy = Copy(what, self._doors.check_gap, ids, begin.accepted, begin.start_offset)
             counters = self._counters.line(self._source, what, Way.COPY)
-            counters.stop = None
+            counters.stop, counters.next_offset = None, None
             self._lines[what] = _Line(copy, begin, counters)
 
     def _drop_all(self) -> None:
@@ -263,6 +263,7 @@ class Copying:
             )
         )
         one.counters.source_end = at_source.end_offset
+        one.counters.held_back = at_source.log_end - at_source.end_offset
         if one.copy.wants_look:
             one.backoff.failed(self._now_s())
         self._settle(one)
@@ -302,6 +303,7 @@ class Copying:
                 continue
             is_behind |= one.copy.next_offset < answer.last_stable_offset
             one.counters.source_end = answer.last_stable_offset
+            one.counters.held_back = max(answer.high_watermark - answer.last_stable_offset, 0)
             self._throttle.took(len(answer.records), self._now_s())
             if answer.records:
                 one.served = self._round
