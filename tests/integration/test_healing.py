@@ -147,6 +147,19 @@ def test_files_of_several_segments_that_are_gone_are_made_again(brokers, before)
         assert max(begins, default=0) < int(SETTINGS["log.segment.bytes"]), f"{segment.name} has grown when it was full"
 
 
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_first_segments_that_are_gone_are_made_again(brokers, role):
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, role)
+    broker.stop()
+    for segment in segments(broker)[:3]:
+        for file in segment.parent.glob(segment.stem + ".*"):
+            file.unlink()
+    broker.start()
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
+
+
 def test_a_follower_cuts_off_nothing_that_is_committed(brokers):
     expected = brokers.equal_logs(TOPIC)
     broker = replica(brokers, "follower")
