@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from itertools import chain, dropwhile, pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -65,13 +66,14 @@ from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM
 from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource
+from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.read import ReadBlock
-from millrace_pipelines.spark.session import is_remote
+from millrace_pipelines.spark.session import cores_of, is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
 from millrace_pipelines.warehouse.delta.store import sees_lease
 from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
 
 if TYPE_CHECKING:
@@ -97,6 +99,49 @@ PROVIDERS = {
 }
 PEM_FILES = {CERTIFICATE_FILE: CHAIN, KEY_FILE: KEY}
 HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTasks:
+    """What one load asks Spark for: ranges of a topic, which tasks read into files of its table.
+
+    Attributes:
+        spec: What all tasks of the load share.
+        source: The topic.
+        ranges: What is to be read.
+        reader: Who fetches and decodes.
+        read: Gives the records of a range, inside a task; Spark's connector reads without it.
+        max_records_per_task: The largest number of offsets in a task.
+        on_progress: Takes the number of finished tasks, that of all, and of the records read.
+    """
+
+    spec: LoadSpec
+    source: TopicSource
+    ranges: Sequence[OffsetRange]
+    reader: Reader
+    read: ReadRange
+    max_records_per_task: int
+    on_progress: Callable[[int, int, int], None]
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets the ranges have."""
+        return sum(offset_range.offsets for offset_range in self.ranges)
+
+
+def run_alone(spark: SparkSession, asked: TableTasks) -> list[TaskResult]:
+    """Runs the tasks of one load as a job of its own, cut so that no core is idle; raises LoadFailedError."""
+    max_records = records_per_task(asked.ranges, cores_of(spark), asked.max_records_per_task)
+    tasks = split_ranges(asked.ranges, max_records)
+
+    def on_progress(done: int, records: int) -> None:
+        asked.on_progress(done, len(tasks), records)
+
+    if asked.reader is Reader.SPARK_KAFKA:
+        return run_kafka_tasks(
+            spark, asked.ranges, asked.spec, asked.source, max_records_per_task=max_records, on_progress=on_progress
+        )
+    return run_tasks(spark, tasks, asked.spec, asked.read, on_progress)
 
 
 def run_tasks(
@@ -126,7 +171,7 @@ def run_tasks(
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(attempt, RESULT)
-    with _followed(spark, spec.load_id, records, on_progress), _cancelled_on_interrupt(spark, spec.load_id):
+    with _followed(spark, spec.load_id, records, on_progress), cancelled_on_interrupt(spark, spec.load_id):
         results = collect_results(frame, spec.topic)
     on_progress(len(tasks), sum(result.records for result in results))
     return results
@@ -156,10 +201,14 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
     """
     try:
-        rows = _collected(frame)
+        rows = collected(frame)
     except (PySparkException, Py4JError) as error:
         raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
-    results = [TaskResult.from_json(row.result) for row in rows]
+    return checked([TaskResult.from_json(row.result) for row in rows], topic)
+
+
+def checked(results: list[TaskResult], topic: str) -> list[TaskResult]:
+    """Returns the results; raises LoadFailedError or FolderNotSharedError where one says that nothing was written."""
     for result in results:
         if result.refusal:
             raise FolderNotSharedError(f"loading {topic}: Spark's executor on {result.refusal}; {ONE_FOLDER}")
@@ -168,7 +217,7 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     return results
 
 
-def _collected(frame: DataFrame) -> list[Row]:
+def collected(frame: DataFrame) -> list[Row]:
     """Collects a data frame on a thread, so that Ctrl-C meets one that waits, and no call of the JVM."""
     outcome: Future[list[Row]] = Future()
 
@@ -193,7 +242,7 @@ def _followed(
 
 
 @contextmanager
-def _cancelled_on_interrupt(spark: SparkSession, load_id: str) -> Iterator[None]:
+def cancelled_on_interrupt(spark: SparkSession, load_id: str) -> Iterator[None]:
     """Has Spark end the tasks of a load that Ctrl-C ends, before the load removes their files."""
     try:
         yield
