@@ -164,6 +164,7 @@ class Delivery:
 
     def __init__(self, place, offset, error):
         self._report = DeliveryReport(*place, offset, 0, error)
+        self.is_awaited = False
 
     def done(self):
         return True
@@ -172,6 +173,7 @@ class Delivery:
         return self._report
 
     def result(self, timeout_s=None):
+        self.is_awaited = True
         if self._report.error is not None:
             raise self._report.error
         return self._report
@@ -191,6 +193,7 @@ class Producer:
 
     def begin_transaction(self):
         self.has_failed, self.decided, self.taken, self.added = False, None, 0, set()
+        self.sent = []
         self.target.begin(self.name)
 
     def add_to_transaction(self, partitions):
@@ -218,13 +221,15 @@ class Producer:
         return Delivery(place, -1 if self.world.fails() else offset, None)
 
     def send_batch(self, topic, partition, batch):
-        return self._send((topic, partition), [one.value for one in decode_records(batch)])
+        self.sent.append(self._send((topic, partition), [one.value for one in decode_records(batch)]))
+        return self.sent[-1]
 
     def send(self, topic, value=None, key=None, *, partition=None, headers=()):
         return self._send((topic, partition), [(key, value, dict(headers)[PROGRESS])])
 
     def send_offsets_to_transaction(self, offsets, group):
         assert len(offsets) <= OFFSETS_PER_REQUEST
+        assert all(one.is_awaited for one in self.sent), "no batch is under way beside the progress"
         if self.has_failed:
             raise TransactionFailedError("failed before")
         if group.generation_id != self.target.generation:

@@ -36,7 +36,7 @@ from millrace.records.rebatch import SourceRun
 from millrace.records.record import Header
 from millrace_pipelines.mirror.copy import Part, Portion, Progress
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run, joined
-from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, PROGRESS, map_partition, map_records
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, PROGRESS, MapRecord, map_partition, map_records
 from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, DeniedError, explained, needing
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
@@ -238,11 +238,13 @@ class Transaction:
         if producer is None or self._error is not None or self._failing:
             return self._abort(Outcome.ABORTED, self._error)
         try:
+            maps = self._maps()
             offsets = [(what.at_target, line.progress.to_commit) for what, line in self._open.items()]
             with needing(TARGET, topic=f"Read on {self._topics()}", group=f"Read on group {group.group_id}"):
-                for at in range(0, len(offsets), OFFSETS_PER_REQUEST):  # while the records are under way
+                for at in range(0, len(offsets), OFFSETS_PER_REQUEST):
                     producer.send_offsets_to_transaction(dict(offsets[at : at + OFFSETS_PER_REQUEST]), group)
-            self._send_maps(producer)
+            for one, headers in maps:
+                producer.send(OFFSET_MAP_TOPIC, one.value, one.key, partition=one.partition, headers=headers)
         except MillraceError as error:
             return self._abort(Outcome.FENCED if _is_fenced(error) else Outcome.ABORTED, error)
         return self._commit(producer)
@@ -277,17 +279,19 @@ class Transaction:
             self._is_begun = True
         return self._producer
 
-    def _send_maps(self, producer: Transactional) -> None:
-        """Sends the runs of all that was sent, once its offsets at the target are known; raises the first error."""
-        records = [
+    def _maps(self) -> list[tuple[MapRecord, tuple[Header, ...]]]:
+        """Returns the runs of all that was sent, once its offsets at the target are known; raises the first error.
+
+        So nothing else of the transaction is under way when the progress is sent: a broker of Apache Kafka refuses one
+        of two requests that it has to verify at the coordinator at the same time (KIP-890).
+        """
+        return [
             (record, ((PROGRESS, line.progress.to_map),))
             for what, line in self._open.items()
             for record in map_records(
                 self._mirror, what.topic, what.partition, MappedRuns(line.progress.next_offset, line.runs())
             )
         ]
-        for one, headers in records:
-            producer.send(OFFSET_MAP_TOPIC, one.value, one.key, partition=one.partition, headers=headers)
 
     def _commit(self, producer: Transactional) -> Ended:
         try:
