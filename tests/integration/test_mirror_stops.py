@@ -74,7 +74,7 @@ def started(source, target, way, **config):
 @WAYS
 def test_a_compacted_topic_has_gaps(source, target, way):
     create(source, GOOD)
-    create(source, BAD, cleanup_policy="compact", segment_bytes="200", min_cleanable_dirty_ratio="0.0")
+    create(source, BAD, cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.0")
     with Producer(broker_list=source.bootstrap) as producer:
         for number in range(30):
             producer.send(BAD, b"%d" % number, key=b"%d" % (number % 3))
