@@ -51,7 +51,7 @@ class CopyDoors(NamedTuple):
 
     fetches: Reads
     source: Looks
-    epoch_end: Callable[[Partition, int], EpochEnd]
+    epoch_end: Callable[[Partition, int, int], EpochEnd]
     target: Looks
     progress: Callable[[Iterable[Partition]], Mapping[Partition, GroupOffset]]
     transaction: Transaction
@@ -241,7 +241,8 @@ class Copying:
         epoch_end = None
         if progress is not None and progress.leader_epoch != NO_LEADER_EPOCH:
             try:
-                epoch_end = self._doors.epoch_end(one.copy.what.at_source, progress.leader_epoch)
+                place = one.copy.what.at_source
+                epoch_end = self._doors.epoch_end(place, progress.leader_epoch, progress.next_offset)
             except MillraceError as error:
                 self._fails(one, error, is_of_target=False)
                 return
