@@ -118,7 +118,8 @@ class CopyingInstance(Instance):
         if progress is not None and progress.leader_epoch != NO_LEADER_EPOCH:
             epoch_end = EpochEnd(*await self._source.epoch_end(key, progress.leader_epoch))
         topic_id = self._topic_id(key.topic)
-        return CopyLook(progress, source.start, target.end, None if topic_id is None else str(topic_id), epoch_end)
+        told = None if topic_id is None else str(topic_id)
+        return CopyLook(progress, source.start, target.end, told, epoch_end, source.end)
 
     async def _copy(self) -> bool:
         """Copies what there is within a transaction; returns whether that was committed, if there is anything."""
