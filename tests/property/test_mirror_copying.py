@@ -352,7 +352,7 @@ class World:
         doors = CopyDoors(
             fetches=self,
             source=self.looks(lambda place: self.source[place].end),
-            epoch_end=lambda place, epoch: None,
+            epoch_end=lambda place, epoch, progress: None,
             target=self.looks(lambda place: self.target.ends[place]),
             progress=lambda places: self.target.stable(list(places)),
             restored=self.restored,

@@ -54,7 +54,7 @@ class CopyDoors(NamedTuple):
 
     fetches: Reads
     source: Looks
-    epoch_end: Callable[[Partition, int], EpochEnd]
+    epoch_end: Callable[[Partition, int, int], EpochEnd]
     target: Looks
     progress: Callable[[Iterable[Partition]], Mapping[Partition, GroupOffset]]
     restored: Callable[[Mapping[Mirrored, int]], Mapping[Mirrored, KnownProgress | MillraceError]]
@@ -263,7 +263,8 @@ class Copying:
     def _take_look(self, one: _Line, look: CopyLook, at_source: LogOffsets) -> None:
         if look.progress is not None and look.progress.leader_epoch != NO_LEADER_EPOCH:
             try:
-                epoch_end = self._doors.epoch_end(one.copy.what.at_source, look.progress.leader_epoch)
+                place = one.copy.what.at_source
+                epoch_end = self._doors.epoch_end(place, look.progress.leader_epoch, look.progress.next_offset)
             except MillraceError as error:
                 self._fails(one, error, is_of_target=False)
                 return

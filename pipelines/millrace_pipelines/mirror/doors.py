@@ -59,12 +59,17 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
+    cluster: Cluster
     consumer: SimpleConsumer
     side: str
 
-    def end(self, place: Partition, epoch: int) -> EpochEnd:
-        """Returns where a leader epoch ends at the source."""
+    def end(self, place: Partition, epoch: int, progress: int) -> EpochEnd:
+        """Returns where a leader epoch ends at the source; that it ends below the progress, the newest leader says."""
         with needing(self.side, topic=f"Describe on topic {place[0]}"):
+            found = self.consumer.epoch_end(*place, epoch)
+            if found.end_offset >= progress:
+                return found
+            self.cluster.newest_metadata([place[0]])
             return self.consumer.epoch_end(*place, epoch)
 
 
@@ -127,7 +132,7 @@ def copying_of(
     doors = CopyDoors(
         fetches=Fetcher(fetched, COMMITTED, side),
         source=looks,
-        epoch_end=_Epochs(SimpleConsumer(at_source), side).end,
+        epoch_end=_Epochs(at_source, SimpleConsumer(at_source), side).end,
         target=ClusterLooks(at_target, UNCOMMITTED, TARGET),
         progress=_Progress(Groups(at_target), group_id).read,
         restored=partial(restored, at_target, source.name),
