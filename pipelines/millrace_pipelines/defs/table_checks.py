@@ -39,7 +39,7 @@ from millrace_pipelines.defs.table_check_results import (
 )
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
-from millrace_pipelines.warehouse.completeness.contents import audit_stored_files, portion
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
