@@ -82,6 +82,7 @@ def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str)
         columns=declared.columns,
         isolation=declared.isolation,
         mode=declared.mode,
+        deletion_vectors=declared.deletion_vectors,
         compression=declared.compression,
         group=declared.group,
         max_records_per_run=declared.max_records_per_run,

@@ -98,7 +98,7 @@ class RowGroup:
 class Contents:
     """The data files of one version of a table, or those with given names, and what is wrong with them.
 
-    Rows that another engine's deletion vector deletes are left out.
+    Rows that a deletion vector deletes are left out. Those are findings, unless the table's own upserts delete so.
     """
 
     def __init__(
@@ -114,7 +114,8 @@ class Contents:
         self._found: set[str] = set()
         for name, action in sorted(_said(table, names).items()):
             self._look_at(name, action)
-        if names is None and self._kept:
+        is_own = table.takes_vectors and mode_of(self._reloaded) is Mode.UPSERT
+        if names is None and self._kept and not is_own:
             self.findings += self._deleted_findings()
 
     @property
