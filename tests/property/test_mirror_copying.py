@@ -191,6 +191,10 @@ class Producer:
 
     def add_to_transaction(self, partitions):
         self.added |= set(partitions)
+        if denied := {topic for topic, _ in self.added} & self.world.denied:
+            self.has_failed = True
+            cause = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"partition {denied.pop()}-0")
+            raise TransactionFailedError("failed") from cause
         if self.world.fails():
             self.has_failed = True
             raise TransactionFailedError("failed") from BrokerError(ErrorCode.REQUEST_TIMED_OUT, "late")
@@ -263,6 +267,7 @@ class World:
         self.faults = True
         self.takes = math.inf  # batches that the target takes in time in one transaction
         self.refusing = set()
+        self.denied = set()
         self.told = []
         self.instances = {name: self._instance(name, most_bytes) for name in ("one", "two")}
         self.share()
@@ -375,6 +380,52 @@ def test_a_partition_that_the_target_refuses_stops_alone():
     check(world, WHAT[0])
     check(world, WHAT[2])
     assert world.target.read(("east.t", 1)) == []
+
+
+def go_round(world, times, *, writes=False):
+    for _ in range(times):
+        for log in world.source.values() if writes else ():
+            log.write()
+        for copying in world.instances.values():
+            copying.go_round()
+
+
+@pytest.mark.parametrize("denied", [{"east.t"}, {"east.u"}, {"east.t", "east.u"}])
+def test_a_right_that_is_lacking_holds_up_no_other_topic_and_is_waited_for(denied):
+    world = World(1)
+    world.faults = False
+    world.share()
+    world.denied |= denied
+    go_round(world, 30, writes=True)
+    go_round(world, 40)
+    for what in WHAT:
+        if what.target in denied:
+            assert world.target.read(what.at_target) == []
+        else:
+            check(world, what)
+    for name in denied:
+        told = [one for one in world.told if f"lacks the right Write on topic {name}" in one]
+        assert 1 <= len(told) <= len(world.instances)
+    assert not [one for one in world.told if "it works again" in one]
+    world.denied.clear()
+    go_round(world, 60)
+    for what in WHAT:
+        check(world, what)
+    assert {name for name in denied if f"topic {name}: it works again" in world.told} == denied
+
+
+def test_without_the_right_to_write_offset_maps_all_waits_for_it():
+    world = World(1)
+    world.faults = False
+    world.share()
+    world.denied.add(OFFSET_MAP_TOPIC)
+    go_round(world, 20, writes=True)
+    assert any(f"lacks the right Write on topic {OFFSET_MAP_TOPIC}" in one for one in world.told)
+    assert not any("refuses" in one for one in world.told)
+    world.denied.clear()
+    go_round(world, 60)
+    for what in WHAT:
+        check(world, what)
 
 
 def test_a_target_that_takes_little_in_time_gets_little_at_once():

@@ -36,7 +36,7 @@ from millrace.records.rebatch import SourceRun
 from millrace_pipelines.mirror.copy import Part, Portion, Progress
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run, joined
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, MapRecord, map_partition, map_records
-from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, explained, needing
+from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, DeniedError, explained, needing
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
 
@@ -50,6 +50,10 @@ FENCED_CODES = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
+
+
+class MapsDeniedError(DeniedError):
+    """The mirror may not write offset maps, so that it can copy no partition."""
 
 
 class Transactional(Protocol):
@@ -305,6 +309,9 @@ class Transaction:
         return f"topic {names.pop()}" if len(names) == 1 else "the mirrored topics"
 
     def _explained(self, error: MillraceError) -> MillraceError:
+        if OFFSET_MAP_TOPIC in str(error.__cause__ or error):  # the coordinator's error names the partition
+            told = explained(error, TARGET, topic=f"Write on topic {OFFSET_MAP_TOPIC}")
+            return MapsDeniedError(told.broker_code, str(told)) if isinstance(told, DeniedError) else told
         return explained(
             error,
             TARGET,
@@ -332,8 +339,7 @@ class Transaction:
             own = next((one for one in errors if one is not None and not isinstance(one, TransactionError)), None)
             if own is not None:
                 found.setdefault(what, own)
-        told = {what: explained(one, TARGET, topic=f"Write on topic {what.target}") for what, one in found.items()}
-        found = told
+        found = {what: explained(one, TARGET, topic=f"Write on topic {what.target}") for what, one in found.items()}
         refused = {what: error for what, error in found.items() if is_refusal(error)}
         return {what: error for what, error in found.items() if what not in refused}, refused
 
