@@ -131,6 +131,12 @@ class TableChoices:
     mode: Annotated[
         Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
     ] = None
+    deletion_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--deletion-vectors", help="In a table that is made now, upserts delete rows by deletion vectors."
+        ),
+    ] = False
     accept_keyless_records: AcceptKeyless = False
     compression: Annotated[
         Compression | None,

@@ -211,8 +211,8 @@ class _OfFile(Generic[Seen]):
 class Contents:
     """The data files of one version of a table, or those with given names, and what is wrong with them.
 
-    Rows that another engine's deletion vector deletes are left out. Files are read in tasks, each of which has one file
-    at a time, and of it a row group.
+    Rows that a deletion vector deletes are left out. Those are findings, unless the table's own upserts delete so. Files
+    are read in tasks, each of which has one file at a time, and of it a row group.
     """
 
     def __init__(
@@ -238,7 +238,8 @@ class Contents:
             self.findings += footer.findings
             if footer.is_unreadable:
                 self._found.add(self.reader.table.store.path(name))
-        if names is None and table.kept_rows():
+        is_own = table.takes_vectors and mode_of(self._reloaded) is Mode.UPSERT
+        if names is None and table.kept_rows() and not is_own:
             self.findings += self._deleted_findings()
 
     @property

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 HISTORY_ATTEMPTS = 100
 DELETION_VECTORS = "deletionVectors"
+VECTORS_PROPERTY = "delta.enableDeletionVectors"
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 """A commit in the history that delta-rs returns: `version`, and what its commit properties have."""
@@ -98,6 +99,13 @@ class Snapshot:
             has_deletion_vectors=bool(self.kept_rows()),
             is_in_bucket=not self._store.is_local,
         )
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Returns whether rows may be deleted by vectors: the table asks for it, and Millrace can commit them there."""
+        facts = self.facts()
+        is_feature = DELETION_VECTORS in facts.writer_features
+        return is_feature and facts.is_on(VECTORS_PROPERTY) and not facts.is_in_bucket
 
     def kept_rows(self) -> Mapping[str, Flags]:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
