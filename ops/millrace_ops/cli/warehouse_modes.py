@@ -341,7 +341,6 @@ def _compaction_line(report: CompactionReport) -> str:
 def _vacuum_line(report: VacuumReport) -> str:
     verb = "would go" if report.dry_run else "are gone"
     left = f", {report.running} of running operations are left" if report.running else ""
-    left += f", {report.young} that may be a running load's are left until they are a day old" if report.young else ""
     return f"{report.table}: {len(report.files)} files of {report.bytes / 2**20:,.1f} MiB {verb}{left}"
 
 

@@ -22,9 +22,6 @@ Vacuum removes files that no reader needs any more:
     deletion vectors  kept like the files that they are of (`delta.log_actions`); one that no version names is kept for
                       as long as any operation holds a lease, for its name has no operation
 
-An object store has no leases. There a file that no commit has removed may be a running load's, so it is kept until it
-is a day old, whatever the retention; what a commit has removed, such as an erasure, goes as in a folder.
-
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
 before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
 report names the file. A crash leaves some of the files to the next vacuum.
@@ -44,18 +41,18 @@ from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.delta.deletion_vectors import is_vector
 from millrace_pipelines.warehouse.delta.files import DataFile, indexed_name, operation_of
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
-from millrace_pipelines.warehouse.delta.log_actions import files_of_versions, removed_files
+from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.stores.addresses import store_at
-from millrace_pipelines.warehouse.stores.leases import held_leases
+from millrace_pipelines.warehouse.stores.leases import asked_leases, forget_ended
+from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 DEFAULT_TARGET_BYTES = 256 << 20
 DEFAULT_RETENTION_HOURS = 7 * 24
-MIN_UNLEASED_RETENTION_HOURS = 24
 HOUR_MS = 60 * 60 * 1000
 
 
@@ -183,8 +180,7 @@ class _Join:
 class VacuumReport:
     """The files that a vacuum removed from one table, or would.
 
-    `running` counts those that it left to running operations, and `young` those in an object store that may be a
-    running operation's, and are kept until they are MIN_UNLEASED_RETENTION_HOURS old.
+    `running` counts those that it left to running operations.
     """
 
     table: str
@@ -192,7 +188,6 @@ class VacuumReport:
     bytes: int
     running: int
     dry_run: bool
-    young: int = 0
 
 
 def vacuum(
@@ -214,12 +209,9 @@ def vacuum(
     table = Table.load(location, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
-    young = set() if store.is_local else _young(table, unneeded)
-    now_ms = clock.now_ms()
-    before_ms = now_ms - retention_hours * HOUR_MS
-    unleased_hours = 0 if store.is_local else MIN_UNLEASED_RETENTION_HOURS
-    old_offsets = offset_files(store, sorted(there), min(before_ms, now_ms - unleased_hours * HOUR_MS))
-    running = held_leases(location, fs, dry_run=dry_run)
+    before_ms = clock.now_ms() - retention_hours * HOUR_MS
+    old_offsets = offset_files(store, sorted(there), before_ms)
+    running = _running(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)
     named = {
         *table.file_names(),
@@ -228,7 +220,7 @@ def vacuum(
     }
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
     left = [name for name in candidates if _may_be_of(name, running)]
-    files = [name for name in candidates if name not in young and name not in left]
+    files = [name for name in candidates if name not in left]
     files += _indexes_without_files(there, files, running)
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:
@@ -240,7 +232,6 @@ def vacuum(
         bytes=size_bytes,
         running=len(left),
         dry_run=dry_run,
-        young=len(young & {*candidates}),
     )
 
 
@@ -256,11 +247,20 @@ def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], runn
     return [name for name in indexes if indexed_name(name) not in stays]
 
 
-def _young(table: Table, unneeded: Sequence[str]) -> set[str]:
-    """Returns those of the files that are unneeded for which no commit says so, and which are not a day old yet."""
-    old = set(table.unneeded_files(MIN_UNLEASED_RETENTION_HOURS))
-    candidates = [name for name in unneeded if name not in old]
-    return set(candidates) - removed_files(table) if candidates else set()
+def _running(location: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str]:
+    """Returns the operations that run on a table; unless `dry_run`, those that don't any more can't commit after this.
+
+    What an operation whose lease had to be ended may still have on its way, a fence keeps out of the table and of its
+    dead letters.
+    """
+    asked = asked_leases(location, fs, dry_run=dry_run)
+    if asked.ended:
+        rows = location.rstrip("/").removesuffix(DEAD_LETTERS_SUFFIX)
+        for each in (rows, dead_letters_dir(rows)):
+            if (table := load_if_there(each, fs)) is not None:
+                table.fence()
+        forget_ended(location, asked.ended, fs)
+    return asked.held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from millrace_ops.console.pages.tables import table_locations_by_name
 from millrace_ops.console.request import Asked, Page
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.stores.leases import Running
+    from millrace_pipelines.warehouse.stores.lease import Running
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 

@@ -211,8 +211,8 @@ class _OfFile(Generic[Seen]):
 class Contents:
     """The data files of one version of a table, or those with given names, and what is wrong with them.
 
-    Rows that a deletion vector deletes are left out. Those are findings, unless the table's own upserts delete so. Files
-    are read in tasks, each of which has one file at a time, and of it a row group.
+    Rows that a deletion vector deletes are left out. Those are findings, unless the table's own upserts delete so.
+    Files are read in tasks, each of which has one file at a time, and of it a row group.
     """
 
     def __init__(

@@ -179,14 +179,6 @@ def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, Logge
     return found
 
 
-def removed_files(table: Snapshot) -> set[str]:
-    """Returns the names of files that a commit up to this version has removed, with their deletion vectors' files.
-
-    Removals so old that the log does not keep them any more are not among them.
-    """
-    return {*_of_removed(table, since_ms=-1)}
-
-
 def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
     """Returns the names of files that versions since a time need, without the data files of the newest version.
 

@@ -96,8 +96,6 @@ class Snapshot:
             writer_features=frozenset(protocol.writer_features or ()),
             properties=self.configuration,
             schema=self._delta.schema().to_json(),
-            has_deletion_vectors=bool(self.kept_rows()),
-            is_in_bucket=not self._store.is_local,
         )
 
     @property

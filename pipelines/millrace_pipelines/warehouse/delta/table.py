@@ -52,6 +52,7 @@ from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import confirm_leases
 from millrace_pipelines.warehouse.stores.store import Store
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Table(Snapshot):
             raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
         table = cls(store, delta, clock, copy)
         table.check_access(Access.READ)
+        table.kept_rows()  # raises where they can't be read
         return table
 
     @classmethod
@@ -174,14 +176,15 @@ class Table(Snapshot):
         """Returns a commit's transactions and lineage; with `removes`, delta-rs may not move it to a later version.
 
         On a later version delta-rs would remove a file that another engine has compacted or purged meanwhile, so that
-        its rows were there twice.
+        its rows were there twice. Nor may it in a bucket, where the later version may be the fence of those who took
+        the commit's operation for dead (`stores.timed_leases`).
         """
         set_now = self._lost_transactions() | dict(transactions)
         now_ms = self._clock.now_ms()
         return CommitProperties(
             custom_metadata={LINEAGE_KEY: json.dumps(lineage)},
             app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in set_now.items()],
-            max_commit_retries=0 if removes else None,
+            max_commit_retries=None if self._store.is_local and not removes else 0,
         )
 
     def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
@@ -294,6 +297,10 @@ class Table(Snapshot):
             post_commithook_properties=HOOKS,
         )
 
+    def fence(self) -> int:
+        """Makes an empty commit, so that none can be made any more that was written for this version or before it."""
+        return self.commit([], expected={}, transactions={}, lineage={"kind": "fence"})
+
     def configure(
         self,
         properties: Mapping[str, str],
@@ -372,6 +379,7 @@ class Table(Snapshot):
 
     def _committed(self, write: Callable[[], None]) -> int:
         before = self.version
+        confirm_leases()
         with _commit_errors(self.location):
             write()
         self._delta.update_incremental()

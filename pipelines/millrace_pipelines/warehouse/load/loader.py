@@ -91,7 +91,8 @@ from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, ex
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.payload.schema import declared_schema
 from millrace_pipelines.warehouse.stores.addresses import store_at
-from millrace_pipelines.warehouse.stores.leases import Lease, Progress, lease
+from millrace_pipelines.warehouse.stores.lease import Lease, NoLease, Progress
+from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import (
     FoundTables,
@@ -302,7 +303,7 @@ class RangeLoader:
         self._run = run
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
-        self._lease = Lease(fs)
+        self._lease: Lease = NoLease()
 
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Creates or evolves the tables for the plan, and makes sure that they have the ledger it was made from.

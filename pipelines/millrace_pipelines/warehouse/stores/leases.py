@@ -1,159 +1,93 @@
 """Leases tell which operations are writing into a table.
 
-    DIR/_running/<operation id>.lease      locked for as long as the operation runs
-
 An operation that writes data files holds a lease from before the first file until after the commit, or until its files
-are removed. The lock ends with its process, so a lease that can be locked belongs to a crashed one. A file that no
-commit names is garbage exactly if its operation holds no lease; this is asked in three steps:
+are removed. A file that no commit names is garbage exactly if its operation holds no lease; this is asked in four
+steps:
 
     1. list the files         a file's lease is older than the file
     2. list the held leases   an operation without a lease has committed, or never will
-    3. load the table         the files that it names now stay
+    3. fence                  only where a lease had to be ended: a commit that may be on its way can't be made any more
+    4. load the table         the files that it names now stay
 
-A lease gets its name only once it is locked, so that it is never seen unlocked while its operation lives. Readers of
-Delta tables pass over names that begin with an underscore. In its lease an operation may note how far it is, in a line
-of PROGRESS_BYTES: the time of its start, tasks done, tasks in all, records read. In an object store there are no locks,
-and so no leases.
+In a folder a lease is a locked file (`folder_leases`), in a bucket an object that expires (`timed_leases`). Readers of
+Delta tables pass over names that begin with an underscore. In its lease an operation may note how far it is.
+
+Before each commit the leases of those who make it are confirmed (`confirm_leases`). They are those that the code holds
+by whom the commit is made, as its `ContextVar` has them.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-from millrace.fs import TEMPORARY_SUFFIX, FileSystem
+from millrace.fs import FileSystem
+from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.bucket import Bucket
+from millrace_pipelines.warehouse.stores.folder_leases import FolderLeases
+from millrace_pipelines.warehouse.stores.lease import Asked, Lease, Leases, Running
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX
+from millrace_pipelines.warehouse.stores.timed_leases import TimedLeases
 
-LEASES_DIRECTORY = "_running"
-LEASE_SUFFIX = ".lease"
-PROGRESS_BYTES = 84
-
-
-class Progress(NamedTuple):
-    """The progress of a running operation: when it began its tasks, tasks done, all tasks, and records read."""
-
-    started_ms: int
-    tasks_done: int
-    tasks: int
-    records: int
-
-
-class Running(NamedTuple):
-    """An operation that holds a lease; `progress` is None where the operation has noted none."""
-
-    operation_id: str
-    started_ms: int
-    progress: Progress | None
-
-
-class Lease:
-    """The locked file that shows others that an operation runs; without a descriptor, in a bucket, it does nothing."""
-
-    def __init__(self, fs: FileSystem, fd: int | None = None) -> None:
-        self._fs = fs
-        self._fd = fd
-        self._lock = threading.Lock()  # another thread notes, while the one that holds the lease may end it
-
-    def note(self, progress: Progress) -> None:
-        """Writes the operation's progress into the lease file; does nothing once the lease has ended."""
-        line = (" ".join(f"{number:20}" for number in progress) + "\n").encode()
-        with self._lock, suppress(OSError):  # a disk without room shows itself where rows are written
-            if self._fd is not None:
-                self._fs.pwritev(self._fd, [line], 0)
-
-    def end(self) -> None:
-        """Releases the lock."""
-        with self._lock:
-            if self._fd is not None:
-                self._fs.close(self._fd)
-            self._fd = None
+_held: ContextVar[tuple[Lease, ...]] = ContextVar("_held", default=())
 
 
 @contextmanager
 def lease(location: str, operation_id: str, fs: FileSystem) -> Iterator[Lease]:
-    """Holds an operation's lease (a locked file) on a table and on its dead letters while the context lasts."""
-    store = store_at(location, fs)
-    if not store.is_local or not fs.exists(store.root):
-        yield Lease(fs)
-        return
-    leases = os.path.join(store.root, LEASES_DIRECTORY)
-    path = os.path.join(leases, operation_id + LEASE_SUFFIX)
-    fs.mkdir(leases)
-    fd = fs.open(path + TEMPORARY_SUFFIX, create=True)
-    held = Lease(fs, fd)
-    try:
-        fs.lock(fd)
-        fs.rename(path + TEMPORARY_SUFFIX, path)
-        yield held
-    finally:
-        with suppress(FileNotFoundError):
-            fs.unlink(path)
-        held.end()
+    """Holds an operation's lease on a table and on its dead letters while the context lasts."""
+    with _leases_at(location, fs).hold(operation_id) as held:
+        token = _held.set((*_held.get(), held))
+        try:
+            yield held
+        finally:
+            _held.reset(token)
+
+
+def confirm_leases() -> None:
+    """Confirms the leases that this code holds; raises LeaseLostError where one is lost."""
+    for held in _held.get():
+        held.confirm()
 
 
 def sees_lease(location: str, operation_id: str, fs: FileSystem) -> bool:
     """Returns whether this process sees the folder in which an operation holds its lease; a bucket is seen by all."""
-    store = store_at(location, fs)
-    return not store.is_local or fs.exists(os.path.join(store.root, LEASES_DIRECTORY, operation_id + LEASE_SUFFIX))
+    return _leases_at(location, fs).sees(operation_id)
+
+
+def asked_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> Asked:
+    """Returns who runs on a table; unless `dry_run`, ends the leases of those that don't any more.
+
+    An operation that writes dead letters may hold the lease of the table of rows. Before a file of an operation that
+    was ended is removed, a fence has to be made; `forget_ended` is called after it.
+    """
+    asked = [_leases_at(each, fs).ask(dry_run=dry_run) for each in _holders(location)]
+    return Asked(frozenset().union(*(one.held for one in asked)), frozenset().union(*(one.ended for one in asked)))
 
 
 def held_leases(location: str, fs: FileSystem, *, dry_run: bool = False) -> set[str]:
-    """Returns the ids of the operations that run on a table; unless `dry_run`, removes the lease files of crashed ones.
+    """Returns the ids of the operations that run on a table."""
+    return set(asked_leases(location, fs, dry_run=dry_run).held)
 
-    An operation that writes dead letters may hold the lease of the table of rows.
-    """
-    store = store_at(location, fs)
-    if not store.is_local:
-        return set()
-    rows = store.root.removesuffix(DEAD_LETTERS_SUFFIX)
-    return {operation_id for root in {store.root, rows} for operation_id in _held_in(root, fs, dry_run)}
+
+def forget_ended(location: str, ended: frozenset[str], fs: FileSystem) -> None:
+    """Removes leases that were ended, once fences have been made."""
+    for each in _holders(location):
+        _leases_at(each, fs).forget(ended)
 
 
 def running(location: str, fs: FileSystem) -> list[Running]:
     """Returns the operations that run on a table, in the order of their ids; it changes nothing."""
-    found = (_running(location, one, fs) for one in sorted(held_leases(location, fs, dry_run=True)))
-    return [one for one in found if one is not None]
+    return _leases_at(location, fs).running()
 
 
-def _running(location: str, operation_id: str, fs: FileSystem) -> Running | None:
-    path = os.path.join(store_at(location, fs).root, LEASES_DIRECTORY, operation_id + LEASE_SUFFIX)
-    try:
-        fd = fs.open(path)
-    except FileNotFoundError:  # it has just ended
-        return None
-    try:
-        if fs.size(fd) < PROGRESS_BYTES:
-            return Running(operation_id, fs.modified_ms(fd), None)
-        progress = Progress(*map(int, fs.pread(fd, PROGRESS_BYTES, 0).split()))
-        return Running(operation_id, progress.started_ms, progress)
-    finally:
-        fs.close(fd)
+def _holders(location: str) -> set[str]:
+    """Returns the tables whose leases tell who writes into a table: itself, and that whose dead letters it has."""
+    whole = location.rstrip("/")
+    return {whole, whole.removesuffix(DEAD_LETTERS_SUFFIX)}
 
 
-def _held_in(root: str, fs: FileSystem, dry_run: bool) -> set[str]:
-    leases = os.path.join(root, LEASES_DIRECTORY)
-    if not fs.exists(leases):
-        return set()
-    names = [name for name in fs.listdir(leases) if name.endswith(LEASE_SUFFIX)]
-    return {name.removesuffix(LEASE_SUFFIX) for name in names if _is_held(os.path.join(leases, name), fs, dry_run)}
-
-
-def _is_held(path: str, fs: FileSystem, dry_run: bool) -> bool:
-    try:
-        fd = fs.open(path)
-    except FileNotFoundError:
-        return False
-    try:
-        fs.lock(fd)
-        if not dry_run:
-            with suppress(FileNotFoundError):
-                fs.unlink(path)
-    except BlockingIOError:
-        return True
-    finally:
-        fs.close(fd)
-    return False
+def _leases_at(location: str, fs: FileSystem) -> Leases:
+    store = store_at(location, fs)
+    return TimedLeases(store, CLOCK) if isinstance(store, Bucket) else FolderLeases(store.root, fs)

@@ -92,9 +92,9 @@ def listed_tables(directory: str) -> list[ListedTable]:
         root = os.path.abspath(directory)
         found = list(_below(root, _list_disk, _list_disk(root)))
     else:
-        filesystem, root = bucket
-        listing: _List = lambda path: _list_bucket(filesystem, path)  # noqa: E731  # bound to this file system
-        found = [replace(one, location=f"s3://{one.location}") for one in _below(root, listing, listing(root))]
+        listing: _List = lambda path: _list_bucket(bucket.filesystem, path)  # noqa: E731  # bound to this file system
+        below = _below(bucket.root, listing, listing(bucket.root))
+        found = [replace(one, location=bucket.address(one.location)) for one in below]
     tables = {one.location for one in found if one.state is State.LOADED}
     shown = (one for one in found if not _is_of_dead_letters(one.location, tables))
     return sorted(shown, key=lambda one: one.location)
