@@ -100,10 +100,9 @@ class Snapshot:
 
     @property
     def takes_vectors(self) -> bool:
-        """Returns whether rows may be deleted by vectors: the table asks for it, and Millrace can commit them there."""
+        """Returns whether rows may be deleted by vectors, since the table asks for it."""
         facts = self.facts()
-        is_feature = DELETION_VECTORS in facts.writer_features
-        return is_feature and facts.is_on(VECTORS_PROPERTY) and not facts.is_in_bucket
+        return DELETION_VECTORS in facts.writer_features and facts.is_on(VECTORS_PROPERTY)
 
     def kept_rows(self) -> Mapping[str, Flags]:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
