@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from millrace.addresses import parse_address
 from millrace.client import Admin, Cluster, Groups, SyncProducer
 from millrace.client.groups import GroupOffset
+from millrace.client.replicas import Reassignments
 from millrace.records.record import NewRecord
 from millrace_support.broker_clusters import PATIENT, broker_cluster
 from millrace_support.waiting import awaited
@@ -182,6 +183,22 @@ def test_a_deleted_topic_goes_from_every_broker(brokers):
         return True if not left else None
 
     assert awaited(gone, "no broker has a folder of the topic")
+
+
+def test_a_replica_is_deleted_that_was_moved_while_its_broker_was_down(brokers):
+    """The controller that has moved it has ended, too, when the broker is back."""
+    create(brokers)
+    controller = brokers.controller()
+    away, third = (each for each in ALL if each != controller)
+    brokers.crash(away)
+    with brokers.connect(brokers.brokers[third]) as cluster:
+        assert Reassignments(cluster).alter({(EVENTS, 0): (controller, third)}) == {}
+    brokers.until(lambda one: sorted(one.replicas) == sorted((controller, third)), EVENTS)
+    brokers.crash(controller)
+    for each in (controller, away):
+        brokers.brokers[each].start()
+    folder = brokers.brokers[away].data_dir / f"{EVENTS}-0"
+    assert awaited(lambda: not folder.exists() or None, "the replica is gone")
 
 
 def test_a_wiped_replica_is_filled_again(brokers):

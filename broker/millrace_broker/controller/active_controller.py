@@ -84,8 +84,10 @@ class ActiveController:
             self.cluster, store, self._requests, counts, is_unclean_allowed=config.is_unclean_allowed
         )
         self._deletions = TopicDeletions(self.cluster, store, self._requests, is_enabled=config.deletes_topics)
-        self._failed_deletions = FailedDeletions(self.cluster, self._requests, begin_pause)
-        self._reassignments = Reassignments(self.cluster, store, self._requests, self._leaders)
+        self._failed_deletions = FailedDeletions(self.cluster, store, self._requests, begin_pause)
+        self._reassignments = Reassignments(
+            self.cluster, store, self._requests, self._leaders, self._failed_deletions.moved_away
+        )
         self._restarts = Restarts(self.cluster, store, self._leaders)
 
     def start(self) -> None:
@@ -105,6 +107,7 @@ class ActiveController:
         self._restarts.elect_at_start(written)
         self._elect_all()
         self._send(metadata_first=True)  # a coordinator has to know the leaders of all partitions
+        self._failed_deletions.begin()
         self._go_on(self.reassignments(), is_begin=True)
         self._send()
         self.read_reassignments()

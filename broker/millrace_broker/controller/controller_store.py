@@ -10,7 +10,7 @@ Reads of brokers, topics, requests and notifications set watches, so that the se
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
@@ -43,6 +43,8 @@ ATTEMPTS = 10
 UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
 
 States = Mapping[TopicPartition, LeaderAndIsr]
+Removal = tuple[int, TopicPartition]
+"""A broker that is to delete its replica, and the partition that was moved away from it."""
 
 
 class Notification(NamedTuple):
@@ -235,18 +237,32 @@ class ControllerStore:
         elif is_there:
             yield Delete(path)
 
-    def write_assignment(self, key: TopicPartition, assignment: Assignment) -> None:
-        """Replaces the replicas of a partition; other changes in its topic's node stay."""
+    def write_assignment(self, key: TopicPartition, assignment: Assignment, removed: Collection[int] = ()) -> None:
+        """Replaces the replicas of a partition; other changes in its topic's node stay.
+
+        Notes beside it which brokers are to delete the replicas that were `removed`.
+        """
+        notes = [paths.REMOVALS, *(paths.removal(one, *key) for one in removed)] if removed else []
         path = paths.topic(key.topic)
         for _ in range(ATTEMPTS):
-            (node,) = self._session.nodes([path])
+            node, *noted = self._session.nodes([path, *notes])
             if node is None:
                 raise ZooKeeperError(f"{path} is gone, though no one has asked to delete the topic")
             topic = _topic(codec.decode_topic(node.data))
             topic.assignments[key.partition] = assignment
-            if self._write([SetData(path, codec.encode_topic(_encoded(topic)), node.version)]) is None:
+            new = [Create(note) for note, known in zip(notes, noted, strict=True) if known is None]
+            if self._write([SetData(path, codec.encode_topic(_encoded(topic)), node.version), *new]) is None:
                 return
         raise ZooKeeperError(f"{path} was changed by others {ATTEMPTS} times in a row")
+
+    def removals(self) -> set[Removal]:
+        """Returns the replicas that were moved away, and of which no broker has said that it has deleted them."""
+        found = map(paths.parse_removal, self._session.children(paths.REMOVALS))
+        return {(broker, TopicPartition(topic, index)) for broker, topic, index in filter(None, found)}
+
+    def forget_removals(self, removals: Iterable[Removal]) -> None:
+        """Forgets those that are deleted, or are to stay."""
+        self.remove(paths.removal(broker, *key) for broker, key in sorted(removals))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic's nodes; the topic's own and the deletion request come last, so that it can be continued.

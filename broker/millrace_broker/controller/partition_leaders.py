@@ -212,12 +212,18 @@ class Reassignments:
     """Begins, continues and ends the reassignments that the assignments in `cluster` name."""
 
     def __init__(
-        self, cluster: ClusterState, store: ControllerStore, requests: ControlRequests, leaders: PartitionLeaders
+        self,
+        cluster: ClusterState,
+        store: ControllerStore,
+        requests: ControlRequests,
+        leaders: PartitionLeaders,
+        moved_away: Callable[[TopicPartition, Collection[int]], None],
     ) -> None:
         self._cluster = cluster
         self._store = store
         self._requests = requests
         self._leaders = leaders
+        self._moved_away = moved_away
 
     def begin(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
         """Begins reassignments in place of those under way, and ends those that move nothing."""
@@ -225,8 +231,9 @@ class Reassignments:
             before = self._cluster.topics[key.topic].assignments[key.partition]
             after = before.to(target)
             if after != before:
-                self._write(key, after)
-                self._stop(key, [one for one in before.replicas if one not in after.replicas])
+                removed = [one for one in before.replicas if one not in after.replicas]
+                self._write(key, after, removed)
+                self._stop(key, removed)
         self.go_on(targets, is_begin=True)
 
     def go_on(self, keys: Iterable[TopicPartition], *, is_begin: bool = False) -> None:
@@ -270,7 +277,7 @@ class Reassignments:
             return
         for broker in assignment.removing:
             self._requests.stop(broker, key, delete=True)
-        self._write(key, Assignment(assignment.target))
+        self._write(key, Assignment(assignment.target), assignment.removing)
         logger.info("%s is on the brokers %s", key, list(assignment.target))
 
     def _elected(self, key: TopicPartition, assignment: Assignment, state: LeaderAndIsr) -> LeaderAndIsr | None:
@@ -288,8 +295,9 @@ class Reassignments:
     ) -> LeaderAndIsr | None:
         return elect_in_target(Assignment(assignment.replicas), state, self._cluster.online(key))
 
-    def _write(self, key: TopicPartition, assignment: Assignment) -> None:
-        self._store.write_assignment(key, assignment)
+    def _write(self, key: TopicPartition, assignment: Assignment, removed: Collection[int]) -> None:
+        self._store.write_assignment(key, assignment, removed)
+        self._moved_away(key, removed)
         self._set(key, assignment)
 
     def _set(self, key: TopicPartition, assignment: Assignment) -> None:

@@ -7,6 +7,7 @@
 /brokers/power_losses/[id]                    a broker whose machine lost power, or may have; not Kafka's
 /brokers/damage/[id]                          the damaged logs of a broker; not Kafka's
 /brokers/seen_broker_epochs                   up to which registration the controller knows of losses; not Kafka's
+/brokers/removals/[id]-[topic]-[n]            a broker is to delete a replica that was moved away; not Kafka's
 /brokers/topics/[topic]                       topic id and assignment; the topic exists while this node does
 /brokers/topics/[topic]/partitions/[n]/state  leader, leader epoch, in-sync replicas
 /brokers/topics/[topic]/partitions/[n]/eligible  who may lead besides, and who must not; not Kafka's
@@ -45,6 +46,7 @@ for `*` (Sanitizer). Addresses stay as they are.
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, unquote
 
 from millrace.security.acls import PatternType, ResourcePattern, ResourceType
@@ -57,6 +59,8 @@ BROKER_SEQUENCE = "/brokers/seqid"
 NEW_DISKS = "/brokers/new_disks"
 POWER_LOSSES = "/brokers/power_losses"
 DAMAGE = "/brokers/damage"
+REMOVALS = "/brokers/removals"
+REMOVAL = re.compile(r"(\d+)-(.+)-(\d+)")
 SEEN_BROKER_EPOCHS = "/brokers/seen_broker_epochs"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
@@ -89,7 +93,7 @@ ACL_FOLDERS = {
 }
 PERSISTENT = (
     *("/cluster", BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, *CLIENT_CONFIGS),
-    *(CONFIG_CHANGES, CONSUMERS, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS, DAMAGE),
+    *(CONFIG_CHANGES, CONSUMERS, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS, DAMAGE, REMOVALS),
 )
 
 
@@ -141,6 +145,17 @@ def power_losses(broker_id: int) -> str:
 def damage(broker_id: int) -> str:
     """Returns the path of the node by which a broker names the partitions whose logs are damaged."""
     return f"{DAMAGE}/{broker_id}"
+
+
+def removal(broker_id: int, topic: str, partition: int) -> str:
+    """Returns the path of the node that stands until a broker has deleted a replica that was moved away."""
+    return f"{REMOVALS}/{broker_id}-{topic}-{partition}"
+
+
+def parse_removal(name: str) -> tuple[int, str, int] | None:
+    """Returns the broker, the topic and the partition in the name of such a node; None for another name."""
+    found = REMOVAL.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2], int(found[3]))
 
 
 def topic(name: str) -> str:
