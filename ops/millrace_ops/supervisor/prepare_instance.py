@@ -2,6 +2,10 @@
 
     python -m millrace_ops.supervisor.prepare_instance
 
+Where the parts of Dagster are on several machines, it is run before the code server starts (docs/deploy.md): with
+Dagster's default launcher, too, a run is a process of the code server's machine, and none outlives it. Runs that are
+elsewhere, as Jobs of Kubernetes are, have their own monitor.
+
 This is a process by itself, so that `millrace up` does not keep Dagster's modules, a hundred megabytes, in its memory.
 """
 
@@ -18,6 +22,8 @@ from millrace_pipelines.definitions import refresh_project
 from millrace_pipelines.project import PROJECT_DIR
 
 POOLS = ("spark",)
+LAUNCHERS_HERE = {"DefaultRunLauncher", "ForkingRunLauncher"}
+"""The launchers whose runs are processes that end with what is about to start."""
 UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
@@ -33,11 +39,13 @@ def limit_pools(instance: dg.DagsterInstance) -> None:
 
 
 def fail_lost_runs(instance: dg.DagsterInstance) -> None:
-    """Reports runs that an earlier platform left unfinished as failed; their processes ended with it.
+    """Reports runs that an earlier platform left unfinished as failed, where their processes ended with it.
 
     Dagster's own launcher can't see that, and such a run would hold its pool until its time is over. Runs that failed
     like this are retried once the daemon is up.
     """
+    if type(instance.run_launcher).__name__ not in LAUNCHERS_HERE:
+        return
     for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)):
         instance.report_run_failed(run, "The platform ended while this run was under way.")
 

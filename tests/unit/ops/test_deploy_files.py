@@ -6,8 +6,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import dagster as dg
 import kubernetes_validate
 import pytest
 import typer
@@ -15,13 +17,20 @@ import yaml
 
 from millrace_broker.startup.options import parse_options
 from millrace_ops.cli import mirror
+from millrace_ops.supervisor.dagster_instance import POSTGRES_VARIABLE
+from millrace_pipelines.declaration.loads import read_declarations
 from millrace_pipelines.mirror.settings_file import read_settings
+from millrace_pipelines.project import DG_TOML
 
 DEPLOY = Path(__file__).parents[3] / "ops" / "deploy"
 ROOT = DEPLOY.parents[1]
 DOCKERFILE, COMPOSE = DEPLOY / "docker" / "Dockerfile", DEPLOY / "docker" / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes"
 MIRROR = KUBERNETES / "mirror"
+DAGSTER = KUBERNETES / "dagster"
+INSTANCES = {"machines": DEPLOY / "dagster" / "dagster.yaml", "kubernetes": DAGSTER / "dagster.yaml"}
+WORKSPACES = (DEPLOY / "dagster" / "workspace.yaml", DAGSTER / "workspace.yaml")
+LAUNCHERS = {"machines": "DefaultRunLauncher", "kubernetes": "K8sRunLauncher"}
 KUBERNETES_VERSIONS = ("1.32", "1.37")
 POD = {"POD_NAME": "broker-2", "POD_NAMESPACE": "millrace", "POD_INDEX": "2"}
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -72,7 +81,7 @@ def test_the_image_is_built_of_files_that_are_there_and_not_ignored():
 
 
 def test_a_broker_starts_with_the_image_s_options():
-    (command,) = re.findall(r"^CMD (\[.*\])$", DOCKERFILE.read_text().replace("\\\n", ""), re.MULTILINE)
+    *_, command = re.findall(r"^CMD (\[.*\])$", DOCKERFILE.read_text().replace("\\\n", ""), re.MULTILINE)
     broker, *arguments = json.loads(command)
     assert broker == "broker"
     assert options(arguments, None).data_dirs == ("/var/lib/millrace/logs",)
@@ -95,7 +104,7 @@ def test_the_brokers_of_the_compose_file_differ_in_ids_and_ports():
 
 
 def manifests():
-    for folder in (KUBERNETES, MIRROR):
+    for folder in (KUBERNETES, MIRROR, DAGSTER):
         for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
             yield from yaml.safe_load_all((folder / name).read_text())
 
@@ -184,3 +193,81 @@ def test_a_budget_leaves_one_of_two_instances_of_a_mirror():
     assert (deployment["replicas"], budget["maxUnavailable"]) == (2, 1)
     assert deployment["template"]["metadata"]["labels"] == budget["selector"]["matchLabels"]
     assert deployment["selector"] == budget["selector"]
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    monkeypatch.setenv(POSTGRES_VARIABLE, "postgresql+psycopg2://u:p@db/d")
+    monkeypatch.setenv("MILLRACE_CODE_SERVER", "code")
+    monkeypatch.setenv("DAGSTER_CURRENT_IMAGE", "millrace-dagster:0.1.0")
+    monkeypatch.setattr("kubernetes.config.load_incluster_config", lambda: None)
+
+
+@pytest.mark.parametrize("kind", INSTANCES)
+def test_dagster_accepts_its_instance_and_launcher(kind, variables, tmp_path):
+    content = yaml.safe_load(INSTANCES[kind].read_text())
+    assert content.pop("storage") == {"postgres": {"postgres_url": {"env": POSTGRES_VARIABLE}}}
+    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(content))  # no database is there
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert type(instance.run_launcher).__name__ == LAUNCHERS[kind]
+        assert type(instance.compute_log_manager).__name__ == "NoOpComputeLogManager"
+        assert (instance.run_retries_enabled, instance.run_retries_max_retries) == (True, 2)
+        assert instance.run_monitoring_enabled
+
+
+def test_the_two_instances_differ_in_the_launcher_and_its_monitor_alone():
+    machines, kubernetes = (yaml.safe_load(path.read_text()) for path in INSTANCES.values())
+    assert {name for name in machines if machines[name] != kubernetes[name]} == {"run_launcher", "run_monitoring"}
+
+
+@pytest.mark.parametrize("path", WORKSPACES, ids=str)
+def test_the_workspaces_name_the_code_server(path):
+    ((kind, server),) = yaml.safe_load(path.read_text())["load_from"][0].items()
+    host = server["host"]
+    assert (kind, server["port"], server["location_name"]) == ("grpc_server", 4266, "millrace")
+    assert host == {"env": "MILLRACE_CODE_SERVER"} or manifest("Service", host)["spec"]["ports"][0]["port"] == 4266
+
+
+def test_a_run_s_job_has_what_the_code_server_has():
+    launcher = yaml.safe_load(INSTANCES["kubernetes"].read_text())["run_launcher"]["config"]
+    pod = manifest("Deployment", "dagster-code-server")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    environment = [name for one in container["envFrom"] for name in one.values()]
+    assert [one["name"] for one in environment] == launcher["env_config_maps"] + launcher["env_secrets"]
+    made = yaml.safe_load((DAGSTER / "kustomization.yaml").read_text())
+    names = {one["name"]: one for one in (*made["configMapGenerator"], *made["secretGenerator"])}
+    used = {one["configMap"]["name"] for one in launcher["volumes"] if "configMap" in one}
+    used |= {one["secret"]["secretName"] for one in launcher["volumes"] if "secret" in one}
+    assert (
+        used | {launcher["instance_config_map"], *launcher["env_config_maps"], *launcher["env_secrets"]} <= names.keys()
+    )
+    assert made["generatorOptions"] == {"disableNameSuffixHash": True}
+    assert (launcher["service_account_name"], launcher["job_namespace"]) == (
+        pod["serviceAccountName"],
+        made["namespace"],
+    )
+    (image,) = made["images"]
+    assert {"name": "DAGSTER_CURRENT_IMAGE", "value": f"{image['name']}:{image['newTag']}"} in container["env"]
+    project = next(one for one in names["dagster-environment"]["literals"] if "PROJECT_DIR" in one).partition("=")[2]
+    assert {one["mountPath"] for one in launcher["volume_mounts"]} == {project, "/etc/millrace"}
+
+
+def test_what_is_there_once_stays_alone_and_each_part_is_told_its_address():
+    for name in ("dagster-code-server", "dagster-daemon"):
+        spec = manifest("Deployment", name)["spec"]
+        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    for name in ("code-server", "webserver"):
+        selector = manifest("Service", name)["spec"]["selector"]
+        assert manifest("Deployment", f"dagster-{name}")["spec"]["template"]["metadata"]["labels"] == selector
+
+
+def test_the_declared_example_is_valid():
+    (declared,) = read_declarations(str(DAGSTER / "defs.yaml"))
+    assert (declared.bootstrap, declared.warehouse) == ("millrace.millrace.svc:9092", "s3://lake/tables")
+    assert tomllib.loads((DAGSTER / "dg.toml").read_text()) == tomllib.loads(DG_TOML)
+
+
+def test_the_extras_of_the_images_are_ours():
+    (named,) = re.findall(r"EXTRAS=([a-z,]+) \.", DOCKERFILE.read_text())
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {*named.split(","), "broker"} <= ours.keys()
