@@ -30,6 +30,7 @@ from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 FS = OsFileSystem()
 PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
@@ -130,6 +131,7 @@ class Loads:
         dead: Sequence[int] = (),
         partition: int = 0,
         values: Mapping[str, Sequence[object]] | None = None,
+        tasks: Tasks = THREADS,
     ) -> int:
         """Commits what a reload of one range that the table has would read."""
         part = OffsetRange(partition, *span)
@@ -149,8 +151,9 @@ class Loads:
         report = ReloadReport(topic="events", table=self.directory, replaced=written.ranges)
         lineage = {**lineage_of_reload(options, "load", report, 0), **written.recorded}
         replacement = Replacement(
-            self.table(self.directory), plan, written, lineage=lineage, load_id="load", fs=FS, accept_keyless=False
-        )
+            self.table(self.directory), plan, written,
+            lineage=lineage, load_id="load", fs=FS, accept_keyless=False, tasks=tasks,
+        )  # fmt: skip
         replacement.commit_dead_letters(letters)
         return replacement.commit_rows().version
 

@@ -237,6 +237,23 @@ def pages_of(partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) 
             yield OffsetPage(int(partition), first, until, packed(intervals_of(once), first))
 
 
+def again_paged(pages: Iterable[OffsetPage]) -> list[OffsetPage]:
+    """Returns the offsets of all pages on as few pages as `pages_of` needs; some of those given may meet."""
+    given = [(page.partition, offsets_in(page.intervals())) for page in pages]
+    if not given:
+        return []
+    partitions = np.repeat([partition for partition, _ in given], [len(offsets) for _, offsets in given])
+    return list(pages_of(partitions.astype(np.int64), np.concatenate([offsets for _, offsets in given])))
+
+
+def offsets_in(intervals: Intervals) -> npt.NDArray[np.int64]:
+    """Returns each of the offsets that lie in the intervals, in their order."""
+    begins, lengths = intervals[:, 0], intervals[:, 1] - intervals[:, 0]
+    before = np.cumsum(lengths) - lengths
+    offsets: npt.NDArray[np.int64] = np.arange(lengths.sum(), dtype=np.int64) + np.repeat(begins - before, lengths)
+    return offsets
+
+
 def keep_offsets(store: Store, operation_id: str, pages: Sequence[OffsetPage]) -> KeptOffsets:
     """Keeps a set of offsets durably, and returns how the lineage names it; raises OSError where that fails."""
     content = _written(pages)

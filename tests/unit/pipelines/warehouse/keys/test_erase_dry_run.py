@@ -86,6 +86,6 @@ def test_no_table_is_said_by_both(tmp_path):
 def test_rows_of_a_range_are_counted_in_the_files_that_have_some(location, tmp_path):
     table = Table.load(location, FS)
     with unchanged(tmp_path):
-        assert count_rows(table, [OffsetRange(0, 1, 5)]) == {0: 4}
-        assert count_rows(table, [OffsetRange(0, 0, 1), OffsetRange(0, 6, 99), OffsetRange(1, 0, 99)]) == {0: 2}
-        assert count_rows(table, []) == {}
+        assert count_rows(table, [OffsetRange(0, 1, 5)], FS) == {0: 4}
+        assert count_rows(table, [OffsetRange(0, 0, 1), OffsetRange(0, 6, 99), OffsetRange(1, 0, 99)], FS) == {0: 2}
+        assert count_rows(table, [], FS) == {}
