@@ -95,7 +95,7 @@ class Guarded:
         self._stack = stack
         with Cluster(source.bootstrap) as cluster:
             for topic in self.topics:
-                Admin(cluster).create_topic(topic, PARTITIONS)
+                Admin(cluster).create_topic(topic, PARTITIONS, config={"retention.ms": "-1"})  # as records are old
         for seed, topic in enumerate(self.topics):
             write(source.bootstrap, topic, PARTITIONS, 10, seed)
 

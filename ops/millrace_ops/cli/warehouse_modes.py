@@ -27,10 +27,10 @@ from millrace_ops.cli.warehouse import (
     ReadChoices,
     Settings,
     print_group_error,
-    shown_listener,
     spark_settings,
 )
 from millrace_ops.cli.warehouse_preview import show_reload
+from millrace_ops.cli.warehouse_progress import shown_listener
 
 if TYPE_CHECKING:
     from millrace_pipelines.warehouse.keys.erase import EraseReport

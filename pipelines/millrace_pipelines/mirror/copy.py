@@ -8,7 +8,9 @@
 
 The progress is the offset of the source that the mirror's group has committed at the target, in the transaction that
 has the records below it. It is committed before the first record is sent. So a target without progress has none of
-this mirror's records, and one that has records all the same is not touched.
+this mirror's records, or the group has lost it, as it does after a week without a member. Then it is made again of the
+newest record of the offset map, which was written in the transaction that has the last records. What the progress had
+passed over since is passed over again. A target with records, and neither, is not touched.
 
 What is passed over, as markers, records of aborted transactions and gaps of compaction, moves the progress, too.
 
@@ -84,11 +86,28 @@ class Progress(NamedTuple):
         ids = {"source_topic_id": self.ids.source, "target_topic_id": self.ids.target}
         return GroupOffset(self.next_offset, json.dumps(ids, separators=(",", ":")), self.leader_epoch)
 
+    @property
+    def to_map(self) -> bytes:
+        """What a record of the offset map says beside its runs."""
+        committed = self.to_commit
+        told = json.loads(committed.metadata or "{}") | {"leader_epoch": committed.leader_epoch}
+        return json.dumps(told, separators=(",", ":")).encode()
+
+    @classmethod
+    def mapped(cls, next_offset: int, told: bytes | None) -> Progress | None:
+        """Returns the progress by the newest record of an offset map; None where that does not say of which topics."""
+        try:
+            epoch = int(json.loads(told or b"")["leader_epoch"])
+            return cls.of(GroupOffset(next_offset, (told or b"").decode(), epoch))
+        except (KeyError, TypeError, ValueError):
+            return None
+
 
 class CopyLook(NamedTuple):
     """The source's log, the target's, and the progress; `epoch_end` is where the source ends its epoch (KIP-101).
 
-    `source_topic_id` is the id that the topic has now, `source_end` the high watermark there.
+    `source_topic_id` is the id that the topic has now, `source_end` the high watermark there. `is_restored` says that
+    the progress is that of the offset map, as the group has lost it.
     """
 
     progress: Progress | None
@@ -97,6 +116,7 @@ class CopyLook(NamedTuple):
     source_topic_id: str | None = None
     epoch_end: EpochEnd | None = None
     source_end: int = NO_OFFSET
+    is_restored: bool = False
 
 
 class Part(NamedTuple):
@@ -157,7 +177,9 @@ class Copy:
     @property
     def first_progress(self) -> Progress | None:
         """The progress to commit before the first record is sent; None where the group has one already."""
-        return Progress(self.next_offset, self.ids) if self.phase is Phase.BEGIN else None
+        is_known = self.committed is not None and self.committed.next_offset == self.next_offset
+        epoch = self.committed.leader_epoch if self.committed is not None and is_known else NO_LEADER_EPOCH
+        return Progress(self.next_offset, self.ids, epoch) if self.phase is Phase.BEGIN else None
 
     @property
     def wants_fetch(self) -> bool:
@@ -175,7 +197,7 @@ class Copy:
         self._leader_epoch, self._joins, self._checks_again = NO_LEADER_EPOCH, True, False
         self.trouble, self._ahead, self._outside = None, Ahead(), NO_OFFSET
         has_progress = look.progress is not None and look.progress[:2] == (found, self.ids)
-        self.phase = Phase.RUN if has_progress else Phase.BEGIN
+        self.phase = Phase.RUN if has_progress and not look.is_restored else Phase.BEGIN
 
     def fetched(self, answer: FetchedData | MillraceError) -> Portion | None:
         """Takes an answer of the source; returns what it brings. Damage stops the partition behind what is intact."""

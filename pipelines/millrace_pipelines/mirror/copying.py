@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from millrace_pipelines.mirror.fetching import ANSWER_BYTES, PARTITION_BYTES, WA
 from millrace_pipelines.mirror.fetching import Bounds as FetchBounds
 from millrace_pipelines.mirror.follow import GapCheck
 from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
+from millrace_pipelines.mirror.lost_progress import KnownProgress
 from millrace_pipelines.mirror.pauses import Backoff, Size
 from millrace_pipelines.mirror.rights import DeniedError, is_lasting
 from millrace_pipelines.mirror.settings import Way
@@ -53,9 +54,10 @@ class CopyDoors(NamedTuple):
 
     fetches: Reads
     source: Looks
-    epoch_end: Callable[[Partition, int], EpochEnd]
+    epoch_end: Callable[[Partition, int, int], EpochEnd]
     target: Looks
     progress: Callable[[Iterable[Partition]], Mapping[Partition, GroupOffset]]
+    restored: Callable[[Mapping[Mirrored, int]], Mapping[Mirrored, KnownProgress | MillraceError]]
     transaction: Transaction
     check_gap: GapCheck
 
@@ -223,45 +225,53 @@ class Copying:
             return False
         source = self._doors.source.ends([one.copy.what.at_source for one in lines])
         target = self._doors.target.ends([one.copy.what.at_target for one in lines])
-        try:  # after the target's ends: what lies below them has its progress by now
-            progress = self._doors.progress([one.copy.what.at_target for one in lines])
-        except MillraceError as error:
-            for one in lines:
-                self._fails(one, error, is_of_target=True)
-            return True
         ids = self._doors.source.topic_ids([one.copy.what.topic for one in lines])
+        progress = self._progress(
+            lines, target
+        )  # after the target's ends: what lies below them has its progress by now
         for one in lines:
             what = one.copy.what
-            at_source, at_target = source[what.at_source], target[what.at_target]
+            at_source, at_target, known = source[what.at_source], target[what.at_target], progress[what]
             if isinstance(at_target, MillraceError):
                 self._fails(one, at_target, is_of_target=True)
+            elif isinstance(known, MillraceError):
+                self._fails(one, known, is_of_target=True)
             elif isinstance(at_source, MillraceError):
                 self._fails(one, at_source, is_of_target=False)
             else:
-                known = Progress.of(progress.get(what.at_target))
-                self._take_look(one, known, at_source, at_target, ids[what.topic])
+                look = CopyLook(
+                    known.progress, at_source.start_offset, at_target.log_end, ids[what.topic],
+                    source_end=at_source.log_end, is_restored=known.is_restored,
+                )  # fmt: skip
+                self._take_look(one, look, at_source)
         return True
 
-    def _take_look(
-        self,
-        one: _Line,
-        progress: Progress | None,
-        at_source: LogOffsets,
-        at_target: LogOffsets,
-        topic_id: str | None,
-    ) -> None:
-        epoch_end = None
-        if progress is not None and progress.leader_epoch != NO_LEADER_EPOCH:
+    def _progress(
+        self, lines: Sequence[_Line], target: Mapping[Partition, LogOffsets | MillraceError]
+    ) -> dict[Mirrored, KnownProgress | MillraceError]:
+        """Returns the progress of partitions, by the offset map where the group has lost it, or the error of each."""
+        places = [one.copy.what for one in lines]
+        try:
+            committed = self._doors.progress([what.at_target for what in places])
+        except MillraceError as error:
+            return dict.fromkeys(places, error)
+        known = {what: Progress.of(committed.get(what.at_target)) for what in places}
+        ends = {what: target[what.at_target] for what in places if known[what] is None}
+        lost = {what: log.log_end for what, log in ends.items() if isinstance(log, LogOffsets) and log.log_end}
+        return {**{what: KnownProgress(one) for what, one in known.items()}, **self._doors.restored(lost)}
+
+    def _take_look(self, one: _Line, look: CopyLook, at_source: LogOffsets) -> None:
+        if look.progress is not None and look.progress.leader_epoch != NO_LEADER_EPOCH:
             try:
-                epoch_end = self._doors.epoch_end(one.copy.what.at_source, progress.leader_epoch)
+                place = one.copy.what.at_source
+                epoch_end = self._doors.epoch_end(place, look.progress.leader_epoch, look.progress.next_offset)
             except MillraceError as error:
                 self._fails(one, error, is_of_target=False)
                 return
-        one.copy.looked(
-            CopyLook(
-                progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end, source_end=at_source.log_end
-            )
-        )
+            look = look._replace(epoch_end=epoch_end)
+        one.copy.looked(look)
+        if look.is_restored and one.copy.phase is Phase.BEGIN:
+            self._tell(f"{one.copy.what}: its progress was lost, and is {one.copy.next_offset} by the offset map")
         one.counters.source_end = at_source.end_offset
         one.counters.held_back = at_source.log_end - at_source.end_offset
         if one.copy.wants_look:

@@ -7,6 +7,9 @@ again after an error. An answer has bounds; the partition that got nothing withi
 
 A topic goes by its id where its cluster has ids (Fetch 13, KIP-516). So one that was deleted and created again is not
 taken for the former one, even if nobody has asked for a while: its id is the one that it had when its leader was found.
+
+That an offset is outside of a log, the newest leader has to say: a former one, which has slept and has not heard that
+another one leads, lacks what was written since.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection, Unanswered
 from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
-from millrace.client.metadata import Partition
+from millrace.client.metadata import ClusterMetadata, Partition
 from millrace.client.simple_consumer import CONSUMER
-from millrace.errors import ClientError, MillraceError
+from millrace.errors import ClientError, MillraceError, OffsetOutOfRangeError
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import FETCH
 from millrace_pipelines.mirror.rights import explained
@@ -65,6 +68,30 @@ class Fetcher:
 
     def fetch(self, offsets: Mapping[Partition, int], bounds: Bounds = USUAL) -> Answers:
         """Returns what each partition has from its offset on, or its error; raises none of these."""
+        found = self._asked(offsets, bounds)
+        doubted = {one: self._leaders.get(one) for one, answer in found.items() if _is_outside(answer)}
+        if doubted:
+            elsewhere = self._elsewhere(doubted, found)
+            found |= self._asked({one: offsets[one] for one in elsewhere}, bounds)
+        for one, answer in found.items():
+            if isinstance(answer, MillraceError):
+                self._leaders.pop(one, None)
+                found[one] = explained(answer, self._side, topic=f"Read on topic {one[0]}")
+        return found
+
+    def _elsewhere(
+        self, doubted: Mapping[Partition, Address | None], found: dict[Partition, FetchedData | MillraceError]
+    ) -> list[Partition]:
+        """Finds the newest leaders; returns the partitions that others lead than those who were asked."""
+        try:
+            metadata = self._cluster.newest_metadata(sorted({topic for topic, _ in doubted}))
+        except MillraceError as error:
+            found |= dict.fromkeys(doubted, error)
+            return []
+        self._take_leaders(doubted, metadata, found)
+        return [one for one, asked in doubted.items() if self._leaders.get(one) not in (None, asked)]
+
+    def _asked(self, offsets: Mapping[Partition, int], bounds: Bounds) -> dict[Partition, FetchedData | MillraceError]:
         found: dict[Partition, FetchedData | MillraceError] = {}
         by_leader = self._by_leader(offsets, found)
         if len(by_leader) > 1:
@@ -80,10 +107,6 @@ class Fetcher:
                 found |= dict.fromkeys(partitions, error)
         for connection, unanswered, partitions, ids in sent:
             found |= _answer(connection, unanswered, {one: offsets[one] for one in partitions}, ids, bounds.wait_ms)
-        for one, answer in found.items():
-            if isinstance(answer, MillraceError):
-                self._leaders.pop(one, None)
-                found[one] = explained(answer, self._side, topic=f"Read on topic {one[0]}")
         return found
 
     def _ids_for(self, connection: Connection, partitions: Sequence[Partition]) -> Ids:
@@ -111,12 +134,24 @@ class Fetcher:
         except MillraceError as error:
             found |= dict.fromkeys(unknown, error)
             return
-        for one in unknown:
+        self._take_leaders(unknown, metadata, found)
+
+    def _take_leaders(
+        self,
+        partitions: Iterable[Partition],
+        metadata: ClusterMetadata,
+        found: dict[Partition, FetchedData | MillraceError],
+    ) -> None:
+        for one in partitions:
             try:
                 self._leaders[one] = metadata.leader(*one).address
                 self._ids[one] = metadata.topic(one[0]).topic_id
             except MillraceError as error:
                 found[one] = error
+
+
+def _is_outside(answer: FetchedData | MillraceError) -> bool:
+    return isinstance(answer, OffsetOutOfRangeError)
 
 
 def _answer(

@@ -104,8 +104,8 @@ def foreign(one: Mirrored) -> Stop:
     return Stop(
         StopKind.FOREIGN,
         f"{one}: partition {one.partition} of {one.target} has records at the target, and this mirror has no progress "
-        f"there: they are not its own, or its group's offsets were deleted; delete {one.target} on the target to "
-        "mirror it from the beginning",
+        f"there: they are not its own, or its group's offsets and the offset map were deleted; delete {one.target} on "
+        "the target to mirror it from the beginning",
     )
 
 

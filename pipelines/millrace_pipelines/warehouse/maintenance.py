@@ -8,7 +8,8 @@ A table's dead letters get the same (`maintain`). What a crash leaves undone, th
 
 Compaction makes few large files of many small ones, with the same rows. A file is small below three quarters of the
 target size; larger ones are left as they are. Small files are put into bins of about the target size, in the order of
-their partitions and offsets, so that the bounds in the log stay narrow; a bin with one file is left too. As many bins
+their partitions and offsets, so that the bounds in the log stay narrow; a bin with one file is left too. A file with a
+deletion vector is written without the deleted rows, whatever its size. As many bins
 as tasks run at once are written and committed together, so that a crash or a lost race costs no more than those.
 The ledger stays as it is, and readers of the table's changes see none.
 
@@ -18,7 +19,8 @@ Vacuum removes files that no reader needs any more:
     orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
                       and for as long as their operation holds a lease; also files of offsets that no lineage names
     indexes of keys   as soon as their data file is gone
-    deletion vectors  of other engines: kept like the files that they are of (`delta.log_actions`)
+    deletion vectors  kept like the files that they are of (`delta.log_actions`); one that no version names is kept for
+                      as long as any operation holds a lease, for its name has no operation
 
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
 before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
@@ -36,6 +38,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
+from millrace_pipelines.warehouse.delta.deletion_vectors import is_vector
 from millrace_pipelines.warehouse.delta.files import DataFile, indexed_name, operation_of
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
 from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
@@ -68,14 +71,18 @@ class CompactionReport:
 
 
 def plan_compaction(files: Iterable[CurrentFile], target_bytes: int) -> list[list[CurrentFile]]:
-    """Puts small files with the same partition values into bins of about the target size, of at least two files."""
+    """Puts small files with the same partition values into bins of about the target size, of at least two files.
+
+    A file with a deletion vector is put into one whatever its size, and may be alone there.
+    """
     bins: list[list[CurrentFile]] = []
-    for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_order):
+    chosen = (file for file in files if file.size_bytes < target_bytes * 3 // 4 or file.has_vector)
+    for file in sorted(chosen, key=_order):
         if bins and bins[-1][0].partition_values == file.partition_values and _size(bins[-1], file) <= target_bytes:
             bins[-1].append(file)
         else:
             bins.append([file])
-    return [files for files in bins if len(files) > 1]
+    return [files for files in bins if len(files) > 1 or files[0].has_vector]
 
 
 def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
@@ -212,8 +219,8 @@ def vacuum(
         *named_by(table.lineage() if old_offsets else ()),
     }
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
-    left = [name for name in candidates if operation_of(name) in running]
-    files = [name for name in candidates if operation_of(name) not in running]
+    left = [name for name in candidates if _may_be_of(name, running)]
+    files = [name for name in candidates if name not in left]
     files += _indexes_without_files(there, files, running)
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:
@@ -226,6 +233,18 @@ def vacuum(
         running=len(left),
         dry_run=dry_run,
     )
+
+
+def _may_be_of(name: str, running: AbstractSet[str]) -> bool:
+    """Returns whether a file may have been written by one of the running operations."""
+    return operation_of(name) in running or (is_vector(name) and bool(running))
+
+
+def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], running: AbstractSet[str]) -> list[str]:
+    """Returns the names of the indexes of keys whose data files are gone, or are removed now."""
+    stays = there - {*removed}
+    indexes = sorted(name for name in there if indexed_name(name) is not None and operation_of(name) not in running)
+    return [name for name in indexes if indexed_name(name) not in stays]
 
 
 def _running(location: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str]:
@@ -242,13 +261,6 @@ def _running(location: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str
                 table.fence()
         forget_ended(location, asked.ended, fs)
     return asked.held
-
-
-def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], running: AbstractSet[str]) -> list[str]:
-    """Returns the names of the indexes of keys whose data files are gone, or are removed now."""
-    stays = there - {*removed}
-    indexes = sorted(name for name in there if indexed_name(name) is not None and operation_of(name) not in running)
-    return [name for name in indexes if indexed_name(name) not in stays]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ import numpy as np
 from millrace_pipelines.arrow import Indices
 from millrace_pipelines.warehouse.delta.log_actions import RELATIVE, TO_Z85, Descriptor
 
+PREFIX = "deletion_vector_"
+SUFFIX = ".bin"
 FORMAT_VERSION = b"\1"
 ARRAY_OF_BITMAPS = struct.Struct("<IQI")
 ARRAY_MAGIC = 1681511377
@@ -38,6 +40,13 @@ CONTAINER_ROWS = 1 << CONTAINER_BITS
 MOST_LISTED = 4096
 
 
+class MarkedFile(NamedTuple):
+    """How the log is to name a data file of so many rows of which a vector deletes some."""
+
+    vector: Descriptor
+    rows: int
+
+
 class Vector(NamedTuple):
     """A deletion vector that is to be stored: the name of its file, the file's content, and how the log names it."""
 
@@ -46,11 +55,17 @@ class Vector(NamedTuple):
     descriptor: Descriptor
 
 
+def is_vector(name: str) -> bool:
+    """Returns whether a file has deletion vectors, by its name."""
+    base = name.rpartition("/")[2]
+    return base.startswith(PREFIX) and base.endswith(SUFFIX)
+
+
 def deletion_vector(rows: Indices) -> Vector:
     """Returns a new vector that deletes rows, given by rising number below 2^32."""
     number, bitmaps = uuid.uuid4(), _bitmaps(rows)
     return Vector(
-        name=f"deletion_vector_{number}.bin",
+        name=f"{PREFIX}{number}{SUFFIX}",
         content=FORMAT_VERSION + BIG.pack(len(bitmaps)) + bitmaps + BIG.pack(crc32(bitmaps)),
         descriptor={
             "storageType": RELATIVE,

@@ -132,10 +132,21 @@ def vector_file(descriptor: Descriptor, location: str) -> str | None:
 
 
 class LoggedFile(NamedTuple):
-    """A data file in the log: its path, percent-encoded, and its deletion vector, None where no row is deleted."""
+    """A data file in the log, as its add action has it.
+
+    Attributes:
+        path: Its path, percent-encoded.
+        vector: Its deletion vector; None where no row is deleted.
+        size_bytes: Its size.
+        modified_ms: When it was written.
+        statistics: The statistics of its columns as JSON; empty where the log has none.
+    """
 
     path: str
     vector: Descriptor | None
+    size_bytes: int
+    modified_ms: int
+    statistics: str
 
 
 def digests_of(table: Snapshot) -> dict[str, str]:
@@ -147,7 +158,7 @@ def digests_of(table: Snapshot) -> dict[str, str]:
 
 
 def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, LoggedFile]:
-    """Returns path and deletion vector, as the log has them, of the version's files with these names.
+    """Returns what the log has of the version's files with these names.
 
     A path may be added again with another vector: the newest add action is the one that counts.
 
@@ -155,10 +166,10 @@ def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, Logge
         WarehouseError: The log has no add action of one of them, or none with the vector by which delta-rs reads it.
     """
     found: dict[str, LoggedFile] = {}
-    for add in actions_of(table, "add", ("path", "deletionVector")):
-        path = str(add["path"])
+    for add in actions_of(table, "add", ("path", "deletionVector", "size", "modificationTime", "stats")):
+        path, vector = str(add["path"]), descriptor_of(add)
         if (name := unquote(path)) in names:
-            found[name] = LoggedFile(path, descriptor_of(add))
+            found[name] = LoggedFile(path, vector, add["size"], add["modificationTime"], add.get("stats") or "{}")
     kept = table.kept_rows()
     for name in sorted(names):
         deleted = int((~kept[name]).sum()) if name in kept else 0

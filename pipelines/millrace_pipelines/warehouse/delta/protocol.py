@@ -212,7 +212,7 @@ PROPERTIES = (
     Rule("delta.enableChangeDataCapture", NONE, OF_FEATURE + "changeDataFeed, by its former name"),
     *_each(NONE, OF_FEATURE + "columnMapping",
            "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"),
-    Rule("delta.enableDeletionVectors", NONE, OF_FEATURE + "deletionVectors; Millrace writes none"),
+    Rule("delta.enableDeletionVectors", NONE, OF_FEATURE + "deletionVectors; where it is on, upserts write some"),
     Rule("delta.enableTypeWidening", NONE, OF_FEATURE + "typeWidening"),
     *_each(NONE, OF_FEATURE + "rowTracking",
            "delta.enableRowTracking", "delta.rowTrackingSuspended"),

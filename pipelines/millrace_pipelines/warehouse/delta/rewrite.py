@@ -33,6 +33,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.choices import Compression, settled_compression
+from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
 from millrace_pipelines.warehouse.delta.files import (
     DataFile,
     DataFileWriter,
@@ -55,21 +56,29 @@ BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentFile(NamedFile):
-    """A data file of a version, with its rows' least and greatest offset and partition, None if not in the log."""
+    """A data file of a version, with its rows' least and greatest offset and partition, None if not in the log.
+
+    `has_vector` says whether a deletion vector deletes some of the rows in it, which `rows` leaves out.
+    """
 
     size_bytes: int
     rows: int
     offsets: tuple[int, int] | None
     partitions: tuple[int, int] | None
+    has_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """The files that one commit removes, and the files that it adds instead."""
+    """The files that one commit removes, and the files that it adds instead.
+
+    Those among the removed ones that are in `marked` stay, with a vector that deletes some of their rows.
+    """
 
     added: Sequence[DataFile]
     removed: Sequence[CurrentFile]
     lineage: WrittenLineage
+    marked: Mapping[str, MarkedFile] = field(default_factory=dict)
     data_change: bool = True
     expected: Mapping[str, int | None] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
@@ -122,6 +131,7 @@ def commit_rewrite(table: Table, made: Rewrite) -> int:
         return table.commit(
             made.added,
             removed=made.removed,
+            marked=made.marked,
             expected={**made.expected, **counted},
             transactions={**made.transactions, **counts},
             lineage=made.lineage,
@@ -175,6 +185,7 @@ def _current_file(table: Table, action: AddedFile, values: Mapping[str, Mapping[
         offsets=_bounds(action, "offset"),
         partitions=_bounds(action, "partition"),
         partition_values=values[name],
+        has_vector=name in table.kept_rows(),
     )
 
 

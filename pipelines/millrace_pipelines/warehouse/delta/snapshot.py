@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 HISTORY_ATTEMPTS = 100
 DELETION_VECTORS = "deletionVectors"
+VECTORS_PROPERTY = "delta.enableDeletionVectors"
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 """A commit in the history that delta-rs returns: `version`, and what its commit properties have."""
@@ -96,6 +97,12 @@ class Snapshot:
             properties=self.configuration,
             schema=self._delta.schema().to_json(),
         )
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Returns whether rows may be deleted by vectors, since the table asks for it."""
+        facts = self.facts()
+        return DELETION_VECTORS in facts.writer_features and facts.is_on(VECTORS_PROPERTY)
 
     def kept_rows(self) -> Mapping[str, Flags]:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""

@@ -9,7 +9,7 @@ table, and the commit is made on that same object, so delta-rs refuses it if a l
 of them (Delta itself accepts an older transaction version without an error). delta-rs refuses more than it must, such
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
-(`LedgerCopy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
+(`LedgerCopy`), and the next commit writes them again. Where files have or get deletion vectors, the same commit
 is made without delta-rs (`commits`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
@@ -44,6 +44,7 @@ from millrace_pipelines.warehouse.delta.commits import (
     remove_torn_end,
     transactions_at,
 )
+from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
 from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
@@ -59,6 +60,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_INTERVAL = 20
 REWRITES_APP_ID = "millrace/rewrites"
 COMMIT_ATTEMPTS = 10
+NOTHING_MARKED: Mapping[str, MarkedFile] = {}
 HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -217,6 +219,7 @@ class Table(Snapshot):
         transactions: Mapping[str, int],
         lineage: WrittenLineage,
         removed: Sequence[NamedFile] = (),
+        marked: Mapping[str, MarkedFile] = NOTHING_MARKED,
         data_change: bool = True,
     ) -> int:
         """Adds and removes files and sets the transactions in one commit; returns the version that it made.
@@ -226,7 +229,8 @@ class Table(Snapshot):
             expected: Application ids with the versions that this commit builds on.
             transactions: Application ids with their new versions.
             lineage: What this commit did, kept in the log as JSON.
-            removed: Files of this version that the table has no longer.
+            removed: Files of this version that the table has no longer, or has with other rows deleted.
+            marked: By name, those among them that the table has again, with a deletion vector.
             data_change: False where the added files hold the rows of the removed ones, as after a compaction.
 
         Raises:
@@ -241,14 +245,15 @@ class Table(Snapshot):
         if removed:
             counted, counts = self.count_rewrites()
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
-        now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed)
+        now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed, marked)
         actions: list[AddAction | RemoveAction] = [
             *(file.remove_action(now_ms, data_change=data_change) for file in removed),
             *(file.add_action(now_ms, data_change=data_change) for file in files),
         ]
 
         def write() -> None:
-            self._write_commit(actions, logged, self._properties(transactions, lineage, removes=bool(removed)))
+            properties = self._properties(transactions, lineage, removes=bool(removed))
+            self._write_commit(actions, logged, marked, properties)
 
         for _ in range(COMMIT_ATTEMPTS):
             self.check_access(access)
@@ -262,22 +267,26 @@ class Table(Snapshot):
                     return self.version
                 self._check_columns(columns)
                 self._check_removed(removed)
-                self._check_vectors(removed, logged)
+                self._check_vectors(removed, marked, logged)
         raise StaleLedgerError(f"{self.location}: others commit all the time; nothing of this load was committed")
 
     def _write_commit(
         self,
         actions: list[AddAction | RemoveAction],
         logged: Mapping[str, LoggedFile],
+        marked: Mapping[str, MarkedFile],
         properties: CommitProperties,
     ) -> None:
-        """Writes a commit by delta-rs; by `put_commit` where files to remove have deletion vectors."""
+        """Writes a commit by delta-rs; by `put_commit`, with the checkpoints, where files have or get vectors."""
         if logged:
             time_ms, partition_by = self._clock.now_ms(), self.partition_columns
             put_commit(
                 self._store, self.version + 1, actions,
-                logged=logged, partition_by=partition_by, properties=properties, time_ms=time_ms,
+                logged=logged, marked=marked, partition_by=partition_by, properties=properties, time_ms=time_ms,
             )  # fmt: skip
+            self._delta.update_incremental()
+            if self.version % CHECKPOINT_INTERVAL == 0:
+                self._delta.create_checkpoint()
             return
         self._delta.create_write_transaction(
             actions,
@@ -403,13 +412,15 @@ class Table(Snapshot):
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
 
-    def _with_vectors(self, removed: Sequence[NamedFile]) -> Mapping[str, LoggedFile]:
-        """Returns the log's paths and deletion vectors of files to remove, by name; empty where none has a vector."""
+    def _with_vectors(self, removed: Sequence[NamedFile], marked: Mapping[str, MarkedFile]) -> Mapping[str, LoggedFile]:
+        """Returns what the log has of files to remove, by name; empty where none of them has, or gets, a vector."""
         names = {file.name for file in removed}
-        return logged_files(self, names) if names & self.kept_rows().keys() else {}
+        return logged_files(self, names) if marked or names & self.kept_rows().keys() else {}
 
-    def _check_vectors(self, removed: Sequence[NamedFile], before: Mapping[str, LoggedFile]) -> None:
-        if self._with_vectors(removed) != before:
+    def _check_vectors(
+        self, removed: Sequence[NamedFile], marked: Mapping[str, MarkedFile], before: Mapping[str, LoggedFile]
+    ) -> None:
+        if self._with_vectors(removed, marked) != before:
             raise StaleLedgerError(f"{self.location}: another engine deleted rows of files that this replaces")
 
     def _check_columns(self, before: pa.Schema) -> None:

@@ -44,11 +44,13 @@ class FoundRows:
         numbers: The numbers of these rows in the file, rising, those that a deletion vector deletes counted, too.
         coordinates: Their coordinates, beside the numbers.
         asked: The places of the asked keys that may have a row here, rising.
+        rows: The number of all rows in the file.
     """
 
     numbers: Numbers
     coordinates: pa.Table
     asked: Numbers
+    rows: int
 
 
 def rows_with_keys(table: TaskTable, name: str, asked: AskedKeys) -> FoundRows:
@@ -81,7 +83,7 @@ def _found(table: AnyTable, name: str, asked: AskedKeys, file: pa.NativeFile) ->
     index = KeyIndex(file, name, asked.salt)
     matches = index.find(asked.hashes)
     if not len(matches.rows):
-        return FoundRows(matches.rows, COORDINATE_SCHEMA.empty_table(), matches.asked)
+        return FoundRows(matches.rows, COORDINATE_SCHEMA.empty_table(), matches.asked, index.rows)
     with reading(table, name) as data:
         if data.metadata.num_rows != index.rows or matches.rows.max() >= index.rows:
             raise WrongIndexError(f"{index.rows} rows, and the data file has {data.metadata.num_rows}")
@@ -90,7 +92,7 @@ def _found(table: AnyTable, name: str, asked: AskedKeys, file: pa.NativeFile) ->
     _check_hashes(matches, asked, numbers, coordinates)
     kept = table.kept_rows().get(name)
     is_there = np.ones(len(numbers), np.bool_) if kept is None else kept[numbers]
-    return FoundRows(numbers[is_there], coordinates.filter(pa.array(is_there)), np.unique(matches.asked))
+    return FoundRows(numbers[is_there], coordinates.filter(pa.array(is_there)), np.unique(matches.asked), index.rows)
 
 
 def _coordinates_at(file: pq.ParquetFile, numbers: Numbers) -> Iterator[pa.Table]:

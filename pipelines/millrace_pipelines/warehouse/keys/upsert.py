@@ -3,13 +3,16 @@
     staged files    what the load's tasks wrote: every record of the run, as an append would commit it
     coordinates     the newest coordinates of each key among them
     contest         a task for each file of the table: its index of keys says which rows meet one of the coordinates,
-                    these rows are compared, and if some are replaced, the file is written without these
+                    these rows are compared, and if some are replaced, the file is written without these, or marked
     newest          a task for each staged file: its newest records that are no tombstones are written
     commit          written files added, touched ones removed, the ledger and the count of rewrites moved: all at once
 
 The rows keep topic, partition, offset and timestamp, so that a key never moves back to an older offset, whatever races
 or is repeated, and the audit can reason about them. Memory is bounded by the run (`--max-records-per-run`), not by the
 table: the driver has the coordinates of the run's records, a task the newest of each key, and a block of rows.
+
+Where the table asks for deletion vectors (`delta.enableDeletionVectors`), a file stays where at least half of its rows
+do, and a vector deletes the others, so that the cost is the change's. Compaction writes the file without these rows.
 
 A record without a key can't be in such a table: it stops the load, or is left out and counted in the history.
 A crash leaves the table as it was, or with the whole run; staged files are garbage then.
@@ -29,6 +32,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags, binaries, combined
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.choices import loaded_compression
+from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile, deletion_vector
 from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.rewrite import (
@@ -55,6 +59,8 @@ from millrace_pipelines.warehouse.keys.key_hashes import hashes_of, salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.keys.lookup import AskedKeys, keep_index, rows_with_keys
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
+
+MOST_DELETED = 2  # at most one row of so many is deleted by a vector
 
 Bits = np.typing.NDArray[np.uint8]
 
@@ -104,19 +110,22 @@ class Upsert:
         table.check_expected(self.expected)
         output = _Output(TaskTable.of(table, self.fs, operation_id), operation_id, staged.asked.salt)
         files = current_files(table)
-        removed, added = [], []
-        contest = _Contest(output, staged.coordinates, staged.asked)
+        removed, added, marked = [], [], {}
+        contest = _Contest(output, staged.coordinates, staged.asked, by_vectors=table.takes_vectors)
         for file, met in zip(files, self.tasks.run(contest, enumerate(files)), strict=True):
             staged.note(met)
             if met.replaced:
                 removed.append(file)
                 added.append(met.rest)
+            if met.marked is not None:
+                marked[file.name] = met.marked
         news = enumerate(zip(self.staged, staged.wanted(), strict=True), len(files))
         added += self.tasks.run(_Newest(output), news)
         self._counts = staged.counts()
         return Rewrite(
             added=[file for file in added if file is not None],
             removed=removed,
+            marked=marked,
             lineage={**self.lineage, "upsert": asdict(self._counts)},
             expected=self.expected,
             transactions=self.transactions,
@@ -148,15 +157,25 @@ class _Output:
             keep_index(table.store, written.name, entries)
         return written
 
+    def mark(self, stays: Flags) -> MarkedFile:
+        """Writes a vector that deletes the rows of a file that don't stay; returns how the log is to name the file."""
+        store, vector = self.table.store, deletion_vector(np.flatnonzero(~stays))
+        with store.output(vector.name) as stream:
+            stream.write(vector.content)
+        store.sync(vector.name)
+        return MarkedFile(vector.descriptor, len(stays))
+
 
 class _Met(NamedTuple):
     """The result of a contest for a file: how many of its rows are replaced, and the file with the others, if any.
 
-    `newer` and `older` number the coordinates that replace a row of it, and those that are older than a row of it.
+    Where a vector deletes these rows, the file stays, and `marked` says how the log names it. `newer` and `older`
+    number the coordinates that replace a row of it, and those that are older than a row of it.
     """
 
     replaced: int
     rest: DataFile | None
+    marked: MarkedFile | None
     newer: Numbers
     older: Numbers
 
@@ -168,22 +187,23 @@ class _Contest:
     output: _Output
     coordinates: pa.Table
     asked: AskedKeys
+    by_vectors: bool
 
     def __call__(self, piece: tuple[int, CurrentFile]) -> _Met:
         task, file = piece
         found = rows_with_keys(self.output.table, file.name, self.asked)
         outcome = key_conflicts(found.coordinates, self.coordinates.take(found.asked))
         beaten = found.numbers[outcome.replaced_rows]
-        rest = self._rest(task, file, beaten) if len(beaten) else None
-        return _Met(len(beaten), rest, found.asked[outcome.newer_coordinates], found.asked[outcome.older_coordinates])
-
-    def _rest(self, task: int, file: CurrentFile, beaten: Numbers) -> DataFile | None:
-        """Writes the rows of the file that stay."""
+        newer, older = found.asked[outcome.newer_coordinates], found.asked[outcome.older_coordinates]
+        if not len(beaten):
+            return _Met(0, None, None, newer, older)
         kept = self.output.table.kept_rows().get(file.name)
-        stays = np.ones(file.rows, np.bool_) if kept is None else kept.copy()
+        stays = np.ones(found.rows, np.bool_) if kept is None else kept.copy()
         stays[beaten] = False
-        numbers = np.flatnonzero(stays if kept is None else stays[kept])
-        return self.output.write(task, file, numbers)
+        if self.by_vectors and stays.sum() * MOST_DELETED >= found.rows:
+            return _Met(len(beaten), None, self.output.mark(stays), newer, older)
+        rest = self.output.write(task, file, np.flatnonzero(stays if kept is None else stays[kept]))
+        return _Met(len(beaten), rest, None, newer, older)
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,8 @@ def look(
     description = describe_topic(options.source)
     tables = look_at_tables(
         location, options.topic, description.topic_id, schema, fs,
-        mode=options.mode, compression=options.compression, load=load, access=access,
+        mode=options.mode, deletion_vectors=options.deletion_vectors, compression=options.compression,
+        load=load, access=access,
     )  # fmt: skip
     if (skipped := load_if_there(skipped_location(location), fs)) is not None:
         skipped.check_access(Access.APPEND)

@@ -65,6 +65,7 @@ LOOKS = {
     "created again": (CopyLook(AT_TEN, 0, 12, "s2"), (), "created again"),
     "that waits for the keeper": (CopyLook(AT_TEN, 0, 12, "s2"), (Accept.RECREATED_TOPIC,), (Phase.CHECK, 0)),
     "the keeper has taken it": (CopyLook(Progress(10, Ids("s0", "t1")), 2, 12, "s1"), (), (Phase.BEGIN, 2)),
+    "progress of the map": (CopyLook(AT_TEN, 0, 12, "s1", is_restored=True), (), (Phase.BEGIN, 10)),
     "the target was created again": (CopyLook(Progress(10, Ids("s1", "t0")), 0, 0, "s1"), (), (Phase.BEGIN, 0)),
 }
 
@@ -78,6 +79,10 @@ def test_a_look_decides(name):
         assert expected in copy.stop.reason
     else:
         assert (copy.phase, copy.next_offset) == expected
+
+
+def test_progress_of_the_map_is_committed_with_its_leader_epoch():
+    assert copying(CopyLook(AT_TEN, 0, 12, "s1", EpochEnd(3, 10), is_restored=True)).first_progress == AT_TEN
 
 
 def test_progress_is_committed_before_records_are_fetched():
@@ -101,6 +106,21 @@ def test_progress_is_committed_before_records_are_fetched():
 )
 def test_progress_is_read_from_what_the_group_has_committed(committed, progress):
     assert Progress.of(committed) == progress
+
+
+@pytest.mark.parametrize(
+    ("told", "progress"),
+    [
+        (AT_TEN.to_map, AT_TEN),
+        (Progress(10).to_map, Progress(10)),
+        (None, None),
+        (b"no JSON", None),
+        (b"[]", None),
+        (b"{}", None),
+    ],
+)
+def test_progress_is_read_from_what_the_map_says(told, progress):
+    assert Progress.mapped(10, told) == progress
 
 
 def parts_of(portion):

@@ -1,7 +1,7 @@
 """The requests of a mirror's instance to one cluster, over the simulated network; an error is an answer.
 
-A leader is believed until an error comes from it. Nothing is sent again here: what the instance does with an error, its
-decisions say.
+A leader is believed until an error comes from it; that it lacks an offset, the newest leader has to say. Nothing is
+sent again here: what the instance does with an error, its decisions say.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
-from millrace.errors import AnswerLostError, MillraceError, NotLeaderError
+from millrace.errors import AnswerLostError, MillraceError, NotLeaderError, OffsetOutOfRangeError
 from millrace.wire.messages import APPEND_MIRRORED, DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
@@ -56,7 +56,8 @@ class Door:
         return Ends(await self._offset(key, EARLIEST), await self._offset(key, LATEST))
 
     async def epoch_end(self, key: TopicPartition, epoch: int) -> tuple[int, int]:
-        """Returns an epoch of a log that is not above this one, and where it ends; raises MillraceError."""
+        """Returns an epoch of a log that is not above this one, and where the newest leader ends it, or raises."""
+        self._leaders.pop(key, None)
         one = {"partition": key.partition, "current_leader_epoch": NO_EPOCH, "leader_epoch": epoch}
         fields = {"replica_id": NO_REPLICA, "topics": [{"topic": key.topic, "partitions": [one]}]}
         answer = await self._ask(key, OFFSET_FOR_LEADER_EPOCH, EPOCH_VERSION, fields)
@@ -84,7 +85,9 @@ class Door:
             found = fetched_data(partition, f"fetch of {key} at offset {offset}", offset)
             return self._mishaps.fetched(key, found)
         except MillraceError as error:
-            self._leaders.pop(key, None)
+            asked, newest = self._leaders.pop(key, None), self.cluster.leader(key)
+            if isinstance(error, OffsetOutOfRangeError) and asked != newest:
+                return await self.fetch(key, offset, isolation, wait_ms=wait_ms)
             return error
 
     async def append(self, key: TopicPartition, end_offset: int, records: bytes, start_offset: int) -> Appended:

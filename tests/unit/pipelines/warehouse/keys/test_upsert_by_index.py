@@ -3,64 +3,17 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, index_name
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.files import index_name
 from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
-from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()
-PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id", "millrace.mode": "upsert"}
-
-
-class Upserts:
-    """A table with one row for each key, and its runs."""
-
-    def __init__(self, location):
-        self.location = str(location)
-        self.next_offset = 0
-        Table.load_or_create(self.location, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=PROPERTIES)
-
-    def staged(self, *keys, value=b"v"):
-        rows = [
-            {"topic": "events", "partition": 0, "offset": offset, "timestamp": 0, "key": key, "value": value}
-            for offset, key in enumerate(keys, self.next_offset)
-        ]
-        self.next_offset += len(keys)
-        with DataFileWriter(self.location, "run", 0, ENVELOPE_SCHEMA, FS) as writer:
-            writer.write(pa.Table.from_pylist([row | {"headers": []} for row in rows], ENVELOPE_SCHEMA))
-            return writer.finish()
-
-    def run(self, *keys, value=b"v"):
-        file = self.staged(*keys, value=value)
-        _, counts = Upsert([file], FS, expected={}, transactions={}, lineage={}).commit(self.location)
-        Path(self.location, file.name).unlink()
-        return counts
-
-    def append(self, *keys):
-        """Commits a file as another engine would: without an index."""
-        file = self.staged(*keys)
-        Table.load(self.location, FS).commit([file], expected={}, transactions={}, lineage={})
-        return file.name
-
-    def names(self):
-        return Table.load(self.location, FS).file_names()
-
-    def index(self, name):
-        return Path(self.location, index_name(name))
-
-    def keys(self):
-        return sorted(key for name in self.names() for key in self.keys_of(name))
-
-    def keys_of(self, name):
-        return pq.read_table(Path(self.location, name), partitioning=None).column("key").to_pylist()
 
 
 @pytest.fixture
@@ -70,7 +23,7 @@ def table(tmp_path):
 
 def is_right(table, name):
     """Returns whether a file's index is there and has each of its rows."""
-    entries = EntriesOfRows(salt_of(Table.load(table.location, FS).id))
+    entries = EntriesOfRows(salt_of(table.table.id))
     entries.add(pa.array(table.keys_of(name), pa.binary()))
     return table.index(name).read_bytes() == entries.content(name)
 
@@ -102,7 +55,7 @@ def test_a_file_of_another_engine_is_read_and_then_has_an_index(table):
 
 def lie(table, name, keys, of=None):
     """Writes an index that says that the rows of a file have other keys."""
-    entries = EntriesOfRows(salt_of(Table.load(table.location, FS).id))
+    entries = EntriesOfRows(salt_of(table.table.id))
     entries.add(pa.array(keys, pa.binary()))
     table.index(name).write_bytes(entries.content(of or name))
 
