@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -43,6 +43,15 @@ NEEDED_EXTRAS = {
 FROM_SOURCES = {"bench": "millrace_benchmarks", "history": "millrace_tools"}
 UNCUT = 1_000  # columns
 Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class Shared(Protocol):
+    """A group of options, a dataclass, which all commands of an application have."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __call__(self) -> None:
+        """Does what the options ask for, before the command."""
 
 
 class Command(TyperCommand):
@@ -100,37 +109,48 @@ class Group(TyperGroup):
 
 
 class Commands(typer.Typer):
-    """A Typer application whose commands are `Command` objects; it shows its help when no command is named."""
+    """A Typer application whose commands are `Command` objects; it shows its help when no command is named.
 
-    def __init__(self, **settings: Any) -> None:
+    Args:
+        shared: A group of options that all of its commands have; it is called before the command.
+        settings: What Typer takes.
+    """
+
+    def __init__(self, shared: type[Shared] | None = None, **settings: Any) -> None:
         super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **settings)
+        self._shared = shared
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
         """Registers a function as a command."""
         register = super().command(name, **{"cls": Command, **settings})
 
         def registered(function: Function) -> Function:
-            register(_with_single_options(function))
+            register(_with_single_options(function, self._shared))
             return function
 
         return registered
 
 
-def _with_single_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Returns a function with a parameter for each option, which calls `function` with its dataclasses of options."""
+def _with_single_options(function: Callable[..., object], shared: type[Shared] | None) -> Callable[..., object]:
+    """Returns a function with a parameter for each option, which calls `function` with its dataclasses of options.
+
+    Before it, it calls the group of `shared` options.
+    """
     types = get_type_hints(function, include_extras=True)
     groups = {name: one for name, one in types.items() if isinstance(one, type) and is_dataclass(one)}
     parameters: list[Parameter] = []
     for name, one in signature(function).parameters.items():
         if name in groups:
-            of_group = get_type_hints(groups[name], include_extras=True)
-            options = signature(groups[name]).parameters.values()
-            parameters += [option.replace(annotation=of_group[option.name]) for option in options]
+            parameters += _options_of(groups[name])
         else:
             parameters.append(one.replace(annotation=types[name]))
+    if shared is not None:
+        parameters += _options_of(shared)
 
     @wraps(function)
     def command(**given: Any) -> object:
+        if shared is not None:
+            shared(**{field.name: given.pop(field.name) for field in fields(shared)})()
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         return function(**given)
@@ -139,6 +159,11 @@ def _with_single_options(function: Callable[..., object]) -> Callable[..., objec
     command.__annotations__ = {one.name: one.annotation for one in keyword_only}
     vars(command)["__signature__"] = Signature(keyword_only)
     return command
+
+
+def _options_of(group: type) -> list[Parameter]:
+    types = get_type_hints(group, include_extras=True)
+    return [option.replace(annotation=types[option.name]) for option in signature(group).parameters.values()]
 
 
 def needed_extras(path: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import typer
 from millrace.config import MAX_INT, MAX_LONG
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.interrupted import telling_commits
-from millrace_ops.cli.options import DryRun, Json
+from millrace_ops.cli.options import DryRun, Json, StoreAccess
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse_preview import print_changes
 from millrace_ops.record_values.shown import hex_lines, json_bytes, shown_text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.load.replay import ReplayReport
     from millrace_pipelines.warehouse.payload.outcome import DeadLetter
 
-app = Commands(help="List, show and replay records that did not fit a table's columns.")
+app = Commands(StoreAccess, help="List, show and replay records that did not fit a table's columns.")
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
 SHOWN_BYTES = 4096
 

@@ -73,6 +73,34 @@ TableDirectory = Annotated[str, typer.Argument(metavar="DIR", help="The table's 
 
 
 @dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """The options of the stores of tables, which all commands about tables have."""
+
+    store_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the tables' stores, such as aws_region; repeatable."),
+    ] = None
+    store_options: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Options of stores by their addresses, as JSON (docs/stores.md)."),
+    ] = None
+
+    def __call__(self) -> None:
+        """Gives this process the options; without any it keeps those of the environment."""
+        if self.store_option is None and self.store_options is None:
+            return
+        from millrace_pipelines.warehouse.stores.options import (  # where there is an extra `tables`
+            parsed_options,
+            read_options,
+            store_options,
+            use_store_options,
+        )
+
+        known = store_options() if self.store_options is None else read_options(self.store_options)
+        use_store_options(known.over(parsed_options(self.store_option or [])))
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAccess:
     """The options by which a command reaches a cluster."""
 

@@ -15,7 +15,7 @@ from millrace.errors import SetupError
 from millrace_ops.cli.commands import Commands
 from millrace_ops.cli.installing import ensure
 from millrace_ops.cli.interrupted import telling_commits
-from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, complete_topic, given
+from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, StoreAccess, complete_topic, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.query import Below, query
 from millrace_ops.cli.warehouse_forms import check_form
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
-app = Commands(help="Load topics into Delta tables, each offset exactly once.")
+app = Commands(StoreAccess, help="Load topics into Delta tables, each offset exactly once.")
 Settings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
 ]

@@ -33,6 +33,7 @@ from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of
 from millrace_pipelines.spark.session import cores_of, is_remote, spark_session
 from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
 from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
+from millrace_pipelines.warehouse.stores.options import carrying
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 Piece = TypeVar("Piece")
@@ -98,7 +99,7 @@ class SparkTasks:
         if not is_remote(self._spark):
             self._spark.sparkContext.setJobGroup(group, self._name, interruptOnCancel=True)
         tasks = min(len(pieces), TASKS_FOR_EACH_CORE * self.at_once)
-        frame = self._spark.range(0, len(pieces), 1, tasks).mapInArrow(attempt, ANSWER)
+        frame = self._spark.range(0, len(pieces), 1, tasks).mapInArrow(carrying(attempt), ANSWER)
         try:
             with cancelled_on_interrupt(self._spark, group):
                 answers = {row.piece: bytes(row.answer) for row in collected(frame)}

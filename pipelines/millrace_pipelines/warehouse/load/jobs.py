@@ -76,6 +76,7 @@ from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSha
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
 from millrace_pipelines.warehouse.stores.leases import sees_lease
+from millrace_pipelines.warehouse.stores.options import carrying
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
@@ -162,7 +163,7 @@ def run_tasks(
                     records.add(result.records)
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
 
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(attempt, RESULT)
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(carrying(attempt), RESULT)
     with _followed(spark, spec.load_id, records, on_progress), cancelled_on_interrupt(spark, spec.load_id):
         results = collect_results(frame, spec.topic)
     on_progress(len(tasks), sum(result.records for result in results))
@@ -353,7 +354,7 @@ def _run_job(
             answer = attempted(OffsetRange(partition, 0, 0), spec, lambda *_, blocks=blocks: blocks, number)
             yield pa.RecordBatch.from_arrays([pa.array([answer.to_json()])], names=["result"])
 
-    frame = rows.mapInArrow(attempt, RESULT)
+    frame = rows.mapInArrow(carrying(attempt), RESULT)
     answers = collect_results(frame, spec.topic)
     on_progress(len(answers), sum(answer.records for answer in answers))
     return [_together(offset_range, [answer for answer in answers if answer.range.partition == offset_range.partition])

@@ -44,6 +44,7 @@ from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult
+from millrace_pipelines.warehouse.stores.options import carrying
 
 SMALL_OFFSETS = 100_000
 """A load of at most so many offsets shares a job; the job of a larger one takes so long that others would wait."""
@@ -204,7 +205,7 @@ def run_together(spark: SparkSession, loads: Sequence[TableTasks]) -> list[list[
                 answer = _answer_of(part, *specs[load], task)
                 yield pa.RecordBatch.from_arrays([pa.array([load]), pa.array([answer], pa.string())], TASK_COLUMNS)
 
-    frame = spark.range(0, len(tasks), 1, min(len(tasks), cores_of(spark))).mapInArrow(attempt, TASK_SCHEMA)
+    frame = spark.range(0, len(tasks), 1, min(len(tasks), cores_of(spark))).mapInArrow(carrying(attempt), TASK_SCHEMA)
     group = uuid.uuid4().hex
     if not is_remote(spark):
         spark.sparkContext.setJobGroup(group, f"{len(loads)} loads", interruptOnCancel=True)
