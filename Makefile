@@ -25,7 +25,7 @@ PEERS := $(patsubst %,.peers/%/.complete,kafka-3.9 kafka-4.1 mirrormaker2 spark-
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
+.PHONY: archive help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,10 @@ $(VENV)/%-classes.jsa: tests/support/millrace_support/class_archives.py $(VENV)/
 		java -cp "$$jars" scala.tools.nsc.Main -nobootcp -classpath "$$jars" -d $(@D)/libs/no-tokens.jar \
 			tests/peers/spark-kafka/NoTokens.scala
 	@touch $@
+
+archive: $(VENV)/.installed-pipelines ## build/executors.tar.gz: a Python with Millrace for Spark's executors (docs/spark-clusters.md)
+	@mkdir -p build
+	@$(BIN)/millrace warehouse pack build/executors.tar.gz
 
 dist: $(VENV)/.installed-dev ## Source archive and wheels in dist/: with the compiled kernel for Linux, and without it for all
 	rm -rf dist

@@ -7,21 +7,23 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millrace.errors import SetupError
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.installing import ensure
 from millrace_ops.cli.interrupted import telling_commits
-from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, TopicName, given
+from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, complete_topic, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.query import Below, query
+from millrace_ops.cli.warehouse_engine import Engine, Settings, spark_settings
+from millrace_ops.cli.warehouse_forms import check_form
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
-from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -31,34 +33,13 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 app = Commands(help="Load topics into Delta tables, each offset exactly once.")
-Settings = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
+LoadedTopic = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="The topic's name, unless --defs names all.", autocompletion=complete_topic),
 ]
 AcceptKeyless = Annotated[
     bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The options for where work on a table's files runs."""
-
-    master: Annotated[
-        str | None,
-        typer.Option(help="Spark's master, or sc://HOST:PORT, whose tasks do the work; by default threads here."),
-    ] = None
-    conf: Settings = None
-
-    @contextmanager
-    def tasks(self, name: str) -> Iterator[Tasks]:
-        """Yields where the work runs, which `name` describes; a Spark session lasts as long as the context."""
-        if self.master is None:
-            yield THREADS
-            return
-        from millrace_pipelines.warehouse.spark_tasks import tasks_on
-
-        with tasks_on(self.master, spark_settings(self.conf), name) as tasks:
-            yield tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +113,40 @@ class TableChoices:
     ] = None
 
 
+@dataclass(frozen=True, slots=True)
+class TurnChoices:
+    """The options of `warehouse load` for loads in a loop, and for who watches loads."""
+
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load."),
+    ] = False
+    interval: Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")] = 10.0
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")
+    ] = None
+    textfile: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
+    ] = None
+
+
 @app.command()
 def load(
-    topic: TopicName,
+    context: typer.Context,
+    topic: LoadedTopic = None,
     *,
     table: Annotated[
-        str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it.")
-    ],
+        str | None,
+        typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it."),
+    ] = None,
+    defs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Load all tables that this file declares (docs/dagster.md), in place of TOPIC and --table.",
+        ),
+    ] = None,
     access: ClusterAccess,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, or sc://HOST:PORT; by default all cores of this machine.")
@@ -158,43 +166,50 @@ def load(
     choices: LoadChoices,
     lag_group: GroupChoices,
     of_table: TableChoices,
-    continuous: Annotated[
-        bool,
-        typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load."),
-    ] = False,
-    interval: Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")] = 10.0,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")
-    ] = None,
-    textfile: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
-    ] = None,
+    turns: TurnChoices,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Load what the topic has and the table doesn't, up to where the topic ends now, in one commit."""
     from millrace_pipelines.warehouse.load.options import LoadOptions
 
+    check_form(context, turns.continuous, dry_run=dry_run)
+    if defs is not None:
+        for_all = given(choices) | {"reader": reading.reader, "commit_group": lag_group.commit_group}
+        for_all["accept_keyless_records"] = of_table.accept_keyless_records
+        _load_defs(
+            defs, turns, dry_run=dry_run, as_json=as_json, for_all=for_all, master=master,
+            spark_settings=spark_settings(conf), **given(access),
+        )  # fmt: skip
+        return
     options = LoadOptions(
-        topic=topic,
-        table=table,
+        topic=topic or "",
+        table=table or "",
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
         columns=column_names(column),
         **given(access, reading, choices, lag_group, of_table),
     )
-    if dry_run and continuous:
-        raise typer.BadParameter("a dry run is of one load", param_hint="--continuous")
-    if textfile is not None and (dry_run or continuous):
-        raise typer.BadParameter("not together with --dry-run or --continuous", param_hint="--textfile")
-    if continuous:
+    if turns.continuous:
         from millrace_ops.cli.warehouse_continuous import LoopOptions, run_continuously
 
-        run_continuously(options, LoopOptions(interval_s=interval, metrics=metrics, as_json=as_json))
+        run_continuously(options, LoopOptions(interval_s=turns.interval, metrics=turns.metrics, as_json=as_json))
         return
-    _run(options, textfile, dry_run=dry_run, as_json=as_json)
+    _run(options, turns.textfile, dry_run=dry_run, as_json=as_json)
+
+
+def _load_defs(path: str, turns: TurnChoices, *, dry_run: bool, **options: Any) -> None:
+    ensure("warehouse load --defs", "pipelines")
+    from millrace_ops.cli.warehouse_defs import DefsOptions, preview_defs, run_defs, run_defs_continuously
+
+    defs = DefsOptions(path=path, **options)
+    if dry_run:
+        preview_defs(defs)
+    elif turns.continuous:
+        run_defs_continuously(defs, turns.interval)
+    else:
+        run_defs(defs)
 
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
@@ -346,17 +361,6 @@ def column_names(column: Iterable[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not FIELD=NAME", param_hint="--column")
         names[path] = name
     return names
-
-
-def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
-    """Returns the settings given by `--conf NAME=VALUE`; raises typer.BadParameter for any other form."""
-    settings = {}
-    for text in conf or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
-        settings[name] = value
-    return settings
 
 
 def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: bool) -> None:

@@ -18,17 +18,17 @@ from millrace.client import Cluster
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.security.client_config import admin_token, read_client_security
 from millrace_pipelines.declaration.cluster import ADMIN_URL, SCHEMA_DIR
+from millrace_pipelines.declaration.loads import SPARK_MASTER, table_dir
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 CLIENT_TIMEOUT_S = 20.0
 BOOTSTRAP = "MILLRACE_BOOTSTRAP"
-WAREHOUSE_DIR = "MILLRACE_WAREHOUSE_DIR"
 VARIABLES: Mapping[str, str] = {
     "client_config": CLIENT_CONFIG,  # for Spark's tasks, which may lack the variable
     "admin_url": ADMIN_URL,
     "schema_dir": SCHEMA_DIR,
-    "master": "MILLRACE_SPARK_MASTER",
+    "master": SPARK_MASTER,
     "dagster_url": "MILLRACE_DAGSTER_URL",
 }
 """The variables of fields that are empty."""
@@ -79,9 +79,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
     def table_dir(self, location: str) -> str:
         """Returns the path of a table: `location` below the warehouse, or itself where it is absolute or s3://…."""
-        if "://" in location or os.path.isabs(location):
-            return location
-        return f"{self.warehouse_dir.rstrip('/')}/{location}"
+        return table_dir(self.warehouse_dir, location)
 
     @contextmanager
     def tasks(self, name: str) -> Iterator[Tasks]:

@@ -17,6 +17,7 @@ Vacuum removes files that no reader needs any more:
     removed files     named by an older version only: kept until the retention has passed since their removal
     orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
                       and for as long as their operation holds a lease; also files of offsets that no lineage names
+    indexes of keys   as soon as their data file is gone
     deletion vectors  of other engines: kept like the files that they are of (`delta.log_actions`)
 
 An object store has no leases. There a file that no commit has removed may be a running load's, so it is kept until it
@@ -38,7 +39,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
-from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
+from millrace_pipelines.warehouse.delta.files import DataFile, indexed_name, operation_of
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
 from millrace_pipelines.warehouse.delta.log_actions import files_of_versions, removed_files
 from millrace_pipelines.warehouse.delta.protocol import Access
@@ -221,6 +222,7 @@ def vacuum(
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
     left = [name for name in candidates if operation_of(name) in running]
     files = [name for name in candidates if name not in young and operation_of(name) not in running]
+    files += _indexes_without_files(there, files, running)
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:
         table.sync_log()
@@ -233,6 +235,13 @@ def vacuum(
         dry_run=dry_run,
         young=len(young & {*candidates}),
     )
+
+
+def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], running: AbstractSet[str]) -> list[str]:
+    """Returns the names of the indexes of keys whose data files are gone, or are removed now."""
+    stays = there - {*removed}
+    indexes = sorted(name for name in there if indexed_name(name) is not None and operation_of(name) not in running)
+    return [name for name in indexes if indexed_name(name) not in stays]
 
 
 def _young(table: Table, unneeded: Sequence[str]) -> set[str]:

@@ -49,6 +49,8 @@ CHUNK_BYTES = 8 << 20
 Bound: TypeAlias = int | str
 
 DIGEST = "crc32c"
+INDEX_FOLDER = "_keys"
+INDEX_SUFFIX = ".keys"
 
 
 def file_prefix(load_id: str) -> str:
@@ -62,11 +64,27 @@ def operation_of(name: str) -> str:
     return operation_id if dash else ""
 
 
+def index_name(name: str) -> str:
+    """Returns the name of the file that says which rows of a data file have a key (`keys.key_index`)."""
+    return f"{INDEX_FOLDER}/{name}{INDEX_SUFFIX}"
+
+
+def indexed_name(name: str) -> str | None:
+    """Returns the name of the data file of which a file is the index of keys; None for any other file."""
+    if name.startswith(f"{INDEX_FOLDER}/") and name.endswith(INDEX_SUFFIX):
+        return name.removeprefix(f"{INDEX_FOLDER}/").removesuffix(INDEX_SUFFIX)
+    return None
+
+
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem, *, but: Collection[str] = frozenset()) -> None:
-    """Removes the files that a load wrote and that are known not to be committed; those in `but` are, and stay."""
+    """Removes the files that a load wrote and that are known not to be committed, and their indexes of keys.
+
+    Those in `but` are committed, and stay.
+    """
     store = store_at(location, fs)
     for name in store.names():
-        if name.rpartition("/")[2].startswith(file_prefix(load_id)) and name not in but:
+        is_of_load = name.rpartition("/")[2].startswith(file_prefix(load_id))
+        if is_of_load and (indexed_name(name) or name) not in but:
             store.remove(name)
 
 

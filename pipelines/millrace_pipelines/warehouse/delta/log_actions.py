@@ -54,6 +54,7 @@ ENCODED_UUID = 20
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 BASE85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
 TO_BASE85 = str.maketrans(Z85, BASE85)
+TO_Z85 = str.maketrans(BASE85, Z85)
 
 
 def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Action]:

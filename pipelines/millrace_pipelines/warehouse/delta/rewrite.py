@@ -221,10 +221,22 @@ def every_block_of(
     table: AnyTable, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields what `blocks_of` yields, and the rows that a deletion vector deletes, too."""
+    with reading(table, name) as file:
+        present = [column for column in file.schema_arrow.names if columns is None or column in columns]
+        yield from row_blocks(file, most_rows, present)
+
+
+@contextmanager
+def reading(table: AnyTable, name: str) -> Iterator[pq.ParquetFile]:
+    """Opens one of a table's files, as `open_file` does, to be read while the context lasts.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        WarehouseError: The file can't be read, or a page's bytes are not those that were written.
+    """
     try:
         with open_file(table, name) as file:
-            present = [column for column in file.schema_arrow.names if columns is None or column in columns]
-            yield from row_blocks(file, most_rows, present)
+            yield file
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:

@@ -30,6 +30,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -44,7 +45,7 @@ from pyspark.sql.functions import coalesce, col, lit
 from millrace.errors import InvalidConfigError, RecordError
 from millrace.fs import FileSystem
 from millrace.records.arrow_columns import RECORD_SCHEMA, HeaderParts, has_no_time, record_batch, times_of
-from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
+from millrace.security.client_config import ENV, SEND, VARIABLE, properties_of_environment, properties_of_file
 from millrace.security.client_security import (
     CERTIFICATE_FILE,
     CHAIN,
@@ -63,14 +64,16 @@ from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM
 from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource
+from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
 from millrace_pipelines.spark.errors import Accept
+from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.read import ReadBlock
-from millrace_pipelines.spark.session import is_remote
+from millrace_pipelines.spark.session import cores_of, is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
 from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
-from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
 from millrace_pipelines.warehouse.stores.leases import sees_lease
 
@@ -88,6 +91,49 @@ PROVIDERS = {
 }
 PEM_FILES = {CERTIFICATE_FILE: CHAIN, KEY_FILE: KEY}
 HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTasks:
+    """What one load asks Spark for: ranges of a topic, which tasks read into files of its table.
+
+    Attributes:
+        spec: What all tasks of the load share.
+        source: The topic.
+        ranges: What is to be read.
+        reader: Who fetches and decodes.
+        read: Gives the records of a range, inside a task; Spark's connector reads without it.
+        max_records_per_task: The largest number of offsets in a task.
+        on_progress: Takes the number of finished tasks, that of all, and of the records read.
+    """
+
+    spec: LoadSpec
+    source: TopicSource
+    ranges: Sequence[OffsetRange]
+    reader: Reader
+    read: ReadRange
+    max_records_per_task: int
+    on_progress: Callable[[int, int, int], None]
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets the ranges have."""
+        return sum(offset_range.offsets for offset_range in self.ranges)
+
+
+def run_alone(spark: SparkSession, asked: TableTasks) -> list[TaskResult]:
+    """Runs the tasks of one load as a job of its own, cut so that no core is idle; raises LoadFailedError."""
+    max_records = records_per_task(asked.ranges, cores_of(spark), asked.max_records_per_task)
+    tasks = split_ranges(asked.ranges, max_records)
+
+    def on_progress(done: int, records: int) -> None:
+        asked.on_progress(done, len(tasks), records)
+
+    if asked.reader is Reader.SPARK_KAFKA:
+        return run_kafka_tasks(
+            spark, asked.ranges, asked.spec, asked.source, max_records_per_task=max_records, on_progress=on_progress
+        )
+    return run_tasks(spark, tasks, asked.spec, asked.read, on_progress)
 
 
 def run_tasks(
@@ -144,13 +190,20 @@ def attempted(
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     """Runs the tasks of a data frame and returns their results.
 
-    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
+    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write,
+    ExecutorSetupError where one lacks what tasks are made of.
     """
     try:
         rows = collected(frame)
     except (PySparkException, Py4JError) as error:
+        if lacking := what_executors_lack(str(error)):
+            raise ExecutorSetupError(f"loading {topic}: {lacking}") from error
         raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
-    results = [TaskResult.from_json(row.result) for row in rows]
+    return checked([TaskResult.from_json(row.result) for row in rows], topic)
+
+
+def checked(results: list[TaskResult], topic: str) -> list[TaskResult]:
+    """Returns the results; raises LoadFailedError or FolderNotSharedError where one says that nothing was written."""
     for result in results:
         if result.refusal:
             raise FolderNotSharedError(f"loading {topic}: Spark's executor on {result.refusal}; {ONE_FOLDER}")
@@ -216,7 +269,7 @@ def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.envi
     """
     source.security.read()  # which checks them all
     client_config = source.security.client_config or environment.get(VARIABLE)
-    if client_config and client_config.startswith(ENV):
+    if client_config and client_config.startswith((ENV, SEND)):
         raise InvalidConfigError(f"{client_config}: the reader spark-kafka takes a file, which its tasks read")
     path = os.path.abspath(client_config) if client_config else ""
     values = properties_of_file(path, environment) if path else {}

@@ -58,7 +58,7 @@ from millrace_pipelines.spark.brokers import (
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept, LogTruncatedError, OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
-from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
+from millrace_pipelines.spark.session import SharedSession, spark_session
 from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.protocol import Access
@@ -82,12 +82,10 @@ from millrace_pipelines.warehouse.ledger.ledger import (
 from millrace_pipelines.warehouse.ledger.plan import (
     LostRange,
     RangePlan,
-    records_per_task,
     shown,
-    split_ranges,
 )
 from millrace_pipelines.warehouse.load.commit import Append, Committed, Replacement
-from millrace_pipelines.warehouse.load.jobs import run_kafka_tasks, run_tasks
+from millrace_pipelines.warehouse.load.jobs import TableTasks, run_alone
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, Step
 from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
@@ -203,6 +201,8 @@ def _reached(plan: RangePlan) -> dict[int, int]:
 
 
 ID_LETTERS = 8
+RunTasks = Callable[[SparkSession, TableTasks], list[TaskResult]]
+"""Runs what a load asks for, and returns the results of its tasks; raises LoadFailedError."""
 ReadFrom = Callable[[TopicSource, int, int, int], Iterator[ReadBlock]]
 NO_DEAD_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
@@ -289,6 +289,8 @@ class RangeLoader:
         fs: FileSystem,
         clock: Clock,
         tracing: Tracing | None = None,
+        *,
+        run: RunTasks = run_alone,
     ) -> None:
         self.options = options
         self.load_id = uuid.uuid4().hex
@@ -296,6 +298,7 @@ class RangeLoader:
         self.clock = clock
         self.tracing = tracing
         self._listener = listener
+        self._run = run
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
         self._lease = Lease(fs)
@@ -364,7 +367,8 @@ class RangeLoader:
         """
         accept = may_accept_missing and self.options.accept_lost_offsets
         with self._files_removed_on(BaseException, opened.tables):
-            results = self._run(spark, opened.tables, plan, known, read_range_on if accept else read_range)
+            asked = self._asked(opened.tables, plan, known, read_range_on if accept else read_range)
+            results = self._run(spark, asked)
             written = self._verified(plan, results, may_accept=may_accept_missing)
             check_same_logs(self.options.source, opened.description, plan)
             written = written.keeping(store_at(self._location, self.fs), self.load_id)
@@ -419,14 +423,7 @@ class RangeLoader:
         self._listener.reached(Step.PUBLISHED)
         return Published(group, error)
 
-    def _run(
-        self,
-        spark: SparkSession,
-        tables: LoadTables,
-        plan: RangePlan,
-        known: Mapping[int, Offsets],
-        read: ReadFrom,
-    ) -> list[TaskResult]:
+    def _asked(self, tables: LoadTables, plan: RangePlan, known: Mapping[int, Offsets], read: ReadFrom) -> TableTasks:
         options = self.options
         spec = LoadSpec(
             load_id=self.load_id,
@@ -439,20 +436,21 @@ class RangeLoader:
             compression=loaded_compression(tables.rows.configuration),
             is_traced=self.tracing is not None,
         )
-        max_records = records_per_task(plan.ranges, cores_of(spark), options.max_records_per_task)
-        tasks = split_ranges(plan.ranges, max_records)
-
         started_ms = self.clock.now_ms()
 
-        def on_progress(done: int, records: int) -> None:
-            self._lease.note(Progress(started_ms, done, len(tasks), records))
-            self._listener.tasks_done(done, len(tasks), records)
+        def on_progress(done: int, total: int, records: int) -> None:
+            self._lease.note(Progress(started_ms, done, total, records))
+            self._listener.tasks_done(done, total, records)
 
-        if Reader(options.reader) is Reader.SPARK_KAFKA:
-            return run_kafka_tasks(
-                spark, plan.ranges, spec, options.source, max_records_per_task=max_records, on_progress=on_progress
-            )
-        return run_tasks(spark, tasks, spec, partial(read, options.source), on_progress)
+        return TableTasks(
+            spec=spec,
+            source=options.source,
+            ranges=plan.ranges,
+            reader=Reader(options.reader),
+            read=partial(read, options.source),
+            max_records_per_task=options.max_records_per_task,
+            on_progress=on_progress,
+        )
 
     def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables on an error after which it can't commit them any more."""
