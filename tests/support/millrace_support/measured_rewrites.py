@@ -1,9 +1,9 @@
-"""Measures the memory of an upsert and an audit: `measured_rewrites.py DIRECTORY FILES ROWS CHANGES`.
+"""Measures the memory of an upsert and an audit: `measured_rewrites.py DIRECTORY FILES ROWS CHANGES BYTES`.
 
-Makes a table of newest records, with FILES files of ROWS rows each and a key of 16 bytes in each row, which are in no
-order of the keys, and upserts CHANGES records. This process is the driver; the pieces of work run one after the other
-in a process of their own, as Spark's workers of one core do. Prints as JSON how many MiB each has had at most, and how
-large the table's rows are in memory.
+Makes a table of newest records, with FILES files of ROWS rows each, a key of 16 bytes and a value of BYTES in each row,
+which are in no order of the keys, and upserts CHANGES records. This process is the driver; the pieces of work run one
+after the other in a process of their own, as Spark's workers of one core do. Prints as JSON how many MiB each has had
+at most, and how large the table's rows are in memory.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
-import resource
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -35,12 +35,12 @@ Result = TypeVar("Result")
 
 FS = OsFileSystem()
 BLOCK_ROWS = 100_000
-VALUE_BYTES = 100
 
 
 def peak_mib() -> float:
-    """Returns how much memory this process has had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Returns how much memory this process has had at most; its usage by `getrusage` begins with that of its parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def worked(sent: bytes) -> tuple[bytes, float]:
@@ -68,13 +68,13 @@ class MeasuredTasks:
                 yield result
 
 
-def rows_of(keys: np.typing.NDArray[np.int64], first_offset: int) -> pa.Table:
+def rows_of(keys: np.typing.NDArray[np.int64], first_offset: int, value_bytes: int) -> pa.Table:
     """Returns rows of partition 0 with these keys, from an offset on."""
     count = len(keys)
     words = np.zeros((count, 2), ">i8")
     words[:, 1] = keys
-    starts = [np.arange(count + 1, dtype=np.int32) * size for size in (words[0].nbytes, VALUE_BYTES)]
-    contents = [words.tobytes(), bytes(count * VALUE_BYTES)]
+    starts = [np.arange(count + 1, dtype=np.int32) * size for size in (words[0].nbytes, value_bytes)]
+    contents = [words.tobytes(), bytes(count * value_bytes)]
     binary = [
         pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(where.tobytes()), pa.py_buffer(content)])
         for where, content in zip(starts, contents, strict=True)
@@ -90,12 +90,14 @@ def rows_of(keys: np.typing.NDArray[np.int64], first_offset: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=ENVELOPE_SCHEMA)
 
 
-def written(directory: str, keys: np.typing.NDArray[np.int64], first_offset: int) -> tuple[DataFile, int]:
+def written(
+    directory: str, keys: np.typing.NDArray[np.int64], first_offset: int, value_bytes: int
+) -> tuple[DataFile, int]:
     """Writes a file of rows with these keys; returns it, and the bytes of its rows in memory."""
     in_memory = 0
     with DataFileWriter(directory, "load", 0, ENVELOPE_SCHEMA, FS) as writer:
         for first in range(0, len(keys), BLOCK_ROWS):
-            rows = rows_of(keys[first : first + BLOCK_ROWS], first_offset + first)
+            rows = rows_of(keys[first : first + BLOCK_ROWS], first_offset + first, value_bytes)
             in_memory += rows.nbytes
             writer.write(rows)
         file = writer.finish()
@@ -103,13 +105,13 @@ def written(directory: str, keys: np.typing.NDArray[np.int64], first_offset: int
     return file, in_memory
 
 
-def loaded(directory: str, files: int, rows: int) -> int:
+def loaded(directory: str, files: int, rows: int, value_bytes: int) -> int:
     """Commits a table of newest records, whose files have each the keys of no other; returns its bytes in memory."""
     properties = PROPERTIES | {"millrace.mode": "upsert"}
     table = Table.load_or_create(directory, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
     total = files * rows
     keys = np.random.default_rng(1).permutation(total)
-    made = [written(directory, keys[first : first + rows], first) for first in range(0, total, rows)]
+    made = [written(directory, keys[first : first + rows], first, value_bytes) for first in range(0, total, rows)]
     expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, total)})
     lineage = lineage_of(0, total, ledger_of(table).name)
     counts = {"inserted": total, "updated": 0, "deleted": 0, "stale": 0, "keyless": 0}
@@ -124,10 +126,10 @@ def lineage_of(first: int, end: int, ledger: str) -> dict[str, object]:
     return {"kind": "load", "ledger": ledger, "ranges": [span]}
 
 
-def upserted(directory: str, changes: int, total: int, tasks: MeasuredTasks) -> None:
+def upserted(directory: str, changes: int, total: int, value_bytes: int, tasks: MeasuredTasks) -> None:
     """Upserts newer records of keys that the table has, from all over it."""
     keys = np.random.default_rng(2).choice(total, changes, replace=False)
-    file, _ = written(directory, keys, total)
+    file, _ = written(directory, keys, total, value_bytes)
     table = Table.load(directory, FS)
     expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, total + changes)})
     lineage = lineage_of(total, total + changes, ledger_of(table).name)
@@ -137,12 +139,12 @@ def upserted(directory: str, changes: int, total: int, tasks: MeasuredTasks) -> 
     assert (counts.updated, counts.inserted) == (changes, 0)
 
 
-def main(directory: str, files: int, rows: int, changes: int) -> None:
+def main(directory: str, files: int, rows: int, changes: int, value_bytes: int) -> None:
     """Prints the peaks of the driver's memory and of the tasks'."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:  # what makes the table is not measured
-        table_bytes = pool.apply(loaded, [directory, files, rows])
+        table_bytes = pool.apply(loaded, [directory, files, rows, value_bytes])
     before, upsert_tasks, audit_tasks = peak_mib(), MeasuredTasks(), MeasuredTasks()
-    upserted(directory, changes, files * rows, upsert_tasks)
+    upserted(directory, changes, files * rows, value_bytes, upsert_tasks)
     after_upsert = peak_mib()
     findings = audit(directory, tasks=audit_tasks)
     found = {
