@@ -340,14 +340,16 @@ def audit(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all bytes of the files, too, and compare them with what was written.")
     ] = False,
+    engine: Engine,
     as_json: Json = False,
 ) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
-    from millrace_pipelines.warehouse.completeness.contents import audit_stored_files
+    from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 
-    findings = findings_of(directory, **given(topics))
-    stored = audit_stored_files(directory) if deep else None
+    with engine.tasks(f"audit {directory}") as tasks:
+        findings = findings_of(directory, **given(topics), tasks=tasks)
+        stored = audit_stored_files(directory, tasks=tasks) if deep else None
     found = [*findings, *(() if stored is None else stored.findings)]
     if as_json:
         print_json({"table": directory, "findings": found} | ({} if stored is None else {"files": stored.files}))

@@ -319,7 +319,8 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
         def mend(table: DeclaredTable) -> Logged:
             location = _location(table, millrace)
-            report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id)
+            with millrace.tasks(f"erase from {location}") as tasks:
+                report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id, tasks=tasks)
             shown: dict[str, dg.RawMetadataValue] = {}
             if config.vacuum:
                 locations = (location, *companions(location, fs))

@@ -18,7 +18,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.table_metadata import ESCAPED, MARKUP, rows_of, waiting_letters
 from millrace_pipelines.warehouse.completeness.audit import LoadAudit
-from millrace_pipelines.warehouse.completeness.contents import Stored
+from millrace_pipelines.warehouse.completeness.stored_files import Stored
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of, skipped_location

@@ -80,17 +80,22 @@ def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = Non
     A dead letter that is older than a column has null in it, but in the column `ledger` the table's first ledger.
     """
     wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
+    ledger = first_ledger(table)
     for batch in blocks_of(table, name, BATCH_ROWS, wanted):
-        yield completed(table, pa.table(batch), wanted)
+        yield completed(ledger, pa.table(batch), wanted)
 
 
-def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
+def first_ledger(table: Table) -> str:
+    """Returns the name of a table's first ledger, to which dead letters belong that are older than ledgers' names."""
+    return next(iter(former_ledgers(table)), ledger_of(table).name)
+
+
+def completed(ledger: str, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
     """Returns dead letters with the columns in `names`; what an older file lacks is null, or the first ledger."""
     found = as_schema(dead_letters, pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names]))
     if LEDGER not in names:
         return found
-    first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
-    return found.set_column(list(names).index(LEDGER), LEDGER, filled(found.column(LEDGER), first_ledger))
+    return found.set_column(list(names).index(LEDGER), LEDGER, filled(found.column(LEDGER), ledger))
 
 
 def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -1,10 +1,12 @@
-"""Rewrites whose tasks run elsewhere, are repeated, or fail after they wrote: nothing doubled, and no file is left."""
+"""Rewrites and audits whose tasks run elsewhere, are repeated, or fail after they wrote: as in threads here."""
 
 import pytest
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load, repeated_keys
+from millrace_pipelines.warehouse.completeness.contents import Contents
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.errors import FolderNotSharedError
@@ -12,8 +14,8 @@ from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tasks import THREADS, Threads
 from millrace_support.far_tasks import FailingTasks, RepeatedTasks
-from millrace_support.loads import Loads
-from millrace_support.rewrites import REWRITES, rows_in, table_of_files, unnamed_files
+from millrace_support.loads import PROPERTIES, Loads
+from millrace_support.rewrites import FILES, REWRITES, ROWS, rows_in, table_of_files, unnamed_files
 
 FS = OsFileSystem()
 
@@ -89,3 +91,49 @@ def test_after_an_error_threads_begin_no_further_piece():
     with pytest.raises(WarehouseError, match="the first fails"):
         list(Threads().run(work, range(1000)))
     assert len(begun) <= 4 * Threads().at_once
+
+
+def damaged(loads):
+    path = max(loads.files(), key=lambda file: file.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+UPSERT = PROPERTIES | {"millrace.mode": "upsert"}
+FAULTS = {
+    "a file that is gone": lambda loads: loads.files()[0].unlink(),
+    "a file with other bytes": damaged,
+    "rows twice": lambda loads: loads.add([3, 4, 25], values={"key": [b"a", b"a", b"b"], "value": [b"x"] * 3}),
+    "rows of no load": lambda loads: loads.add(range(500, 510)),
+    "rows of a partition that the ledger doesn't know": lambda loads: loads.add([1, 2], partition=7),
+    "rows that are not there": lambda loads: loads.remove(which=1),
+    "dead letters twice": lambda loads: (
+        loads.load((100, 110), range(100, 105), dead=range(105, 110)),
+        loads.add([105, 106], directory=dead_letters_dir(loads.directory)),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("properties", [PROPERTIES, UPSERT], ids=["append", "upsert"])
+def test_an_audit_elsewhere_finds_what_one_in_threads_finds(fault, properties, tmp_path):
+    loads = table_of_files(str(tmp_path / "table"), properties)
+    FAULTS[fault](loads)
+    tasks = RepeatedTasks()
+    found = audit(loads.directory, tasks=tasks)
+    deep = audit_stored_files(loads.directory, tasks=tasks)
+    assert tasks.pieces > FILES
+    assert [*found, *deep.findings]
+    assert found == audit(loads.directory)
+    assert deep == audit_stored_files(loads.directory)
+    assert audit_newest_load(loads.directory, tasks=tasks) == audit_newest_load(loads.directory)
+
+
+def test_keys_that_two_rows_have_are_found_in_each_of_several_passes(tmp_path):
+    loads = table_of_files(str(tmp_path / "table"), UPSERT)
+    contents = Contents(Table.load(loads.directory, FS), FS, tasks=RepeatedTasks())
+    for keys_per_pass in (7, 50, 1000):
+        repeated = repeated_keys(contents, keys_per_pass)
+        assert (repeated.number, len(repeated.first)) == (ROWS - 1, 6)
+        assert list(repeated.first) == sorted(b"%d" % number for number in range(1, ROWS))[:6]

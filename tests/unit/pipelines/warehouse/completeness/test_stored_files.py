@@ -9,7 +9,7 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.records.checksum import crc32c
-from millrace_pipelines.warehouse.completeness.contents import audit_stored_files, portion
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
 from millrace_pipelines.warehouse.delta.rewrite import blocks_of, read_rows
 from millrace_pipelines.warehouse.delta.table import Table
