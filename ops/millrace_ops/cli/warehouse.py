@@ -18,12 +18,12 @@ from millrace_ops.cli.interrupted import telling_commits
 from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, complete_topic, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.query import Below, query
+from millrace_ops.cli.warehouse_engine import Engine, Settings, spark_settings
 from millrace_ops.cli.warehouse_forms import check_form
 from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
-from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 app = Commands(help="Load topics into Delta tables, each offset exactly once.")
-Settings = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
-]
 LoadedTopic = Annotated[
     str | None,
     typer.Argument(metavar="TOPIC", help="The topic's name, unless --defs names all.", autocompletion=complete_topic),
@@ -43,28 +40,6 @@ LoadedTopic = Annotated[
 AcceptKeyless = Annotated[
     bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The options for where work on a table's files runs."""
-
-    master: Annotated[
-        str | None,
-        typer.Option(help="Spark's master, or sc://HOST:PORT, whose tasks do the work; by default threads here."),
-    ] = None
-    conf: Settings = None
-
-    @contextmanager
-    def tasks(self, name: str) -> Iterator[Tasks]:
-        """Yields where the work runs, which `name` describes; a Spark session lasts as long as the context."""
-        if self.master is None:
-            yield THREADS
-            return
-        from millrace_pipelines.warehouse.spark_tasks import tasks_on
-
-        with tasks_on(self.master, spark_settings(self.conf), name) as tasks:
-            yield tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,17 +367,6 @@ def column_names(column: Iterable[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not FIELD=NAME", param_hint="--column")
         names[path] = name
     return names
-
-
-def spark_settings(conf: Iterable[str] | None) -> dict[str, str]:
-    """Returns the settings given by `--conf NAME=VALUE`; raises typer.BadParameter for any other form."""
-    settings = {}
-    for text in conf or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
-        settings[name] = value
-    return settings
 
 
 def _run(options: LoadOptions, textfile: str | None, *, dry_run: bool, as_json: bool) -> None:

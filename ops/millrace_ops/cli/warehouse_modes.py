@@ -22,14 +22,12 @@ from millrace_ops.cli.options import CLOCK, FS, ClusterAccess, DryRun, Json, Tab
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
-    Engine,
     GroupChoices,
     ReadChoices,
-    Settings,
     print_group_error,
     shown_listener,
-    spark_settings,
 )
+from millrace_ops.cli.warehouse_engine import Engine, Settings, spark_settings
 from millrace_ops.cli.warehouse_preview import show_reload
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ WarehouseError
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
 ├── QueryError                SQL that can't be run over the tables
+├── ExecutorSetupError        Spark's executors lack Millrace or its Python, or have another version of them
 ├── FolderNotSharedError      an executor does not see the table's folder, or may not write into it
 └── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
 """
@@ -70,6 +71,10 @@ class LoadFailedError(WarehouseError, retriable=True):
 
     A task's failure says little of its cause, so that it counts as one that may pass.
     """
+
+
+class ExecutorSetupError(WarehouseError):
+    """Spark's executors lack Millrace or its Python, or have another version of them; nothing was committed."""
 
 
 class FolderNotSharedError(WarehouseError):

@@ -45,7 +45,7 @@ from pyspark.sql.functions import coalesce, col, lit
 from millrace.errors import InvalidConfigError, RecordError
 from millrace.fs import FileSystem
 from millrace.records.arrow_columns import RECORD_SCHEMA, HeaderParts, has_no_time, record_batch, times_of
-from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
+from millrace.security.client_config import ENV, SEND, VARIABLE, properties_of_environment, properties_of_file
 from millrace.security.client_security import (
     CERTIFICATE_FILE,
     CHAIN,
@@ -67,11 +67,12 @@ from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
 from millrace_pipelines.spark.errors import Accept
+from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import cores_of, is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
 from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
-from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
+from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
 from millrace_pipelines.warehouse.stores.leases import sees_lease
@@ -189,11 +190,14 @@ def attempted(
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     """Runs the tasks of a data frame and returns their results.
 
-    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
+    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write,
+    ExecutorSetupError where one lacks what tasks are made of.
     """
     try:
         rows = collected(frame)
     except (PySparkException, Py4JError) as error:
+        if lacking := what_executors_lack(str(error)):
+            raise ExecutorSetupError(f"loading {topic}: {lacking}") from error
         raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
     return checked([TaskResult.from_json(row.result) for row in rows], topic)
 
@@ -265,7 +269,7 @@ def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.envi
     """
     source.security.read()  # which checks them all
     client_config = source.security.client_config or environment.get(VARIABLE)
-    if client_config and client_config.startswith(ENV):
+    if client_config and client_config.startswith((ENV, SEND)):
         raise InvalidConfigError(f"{client_config}: the reader spark-kafka takes a file, which its tasks read")
     path = os.path.abspath(client_config) if client_config else ""
     values = properties_of_file(path, environment) if path else {}

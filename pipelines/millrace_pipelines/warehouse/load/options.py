@@ -23,7 +23,7 @@ class SourceOptions:
         topic: The topic's name.
         bootstrap: HOST:PORT of a broker.
         client_config: The file with Kafka's client properties of security, or env:NAME; it is read by each process that
-            connects, and only its name is passed on.
+            connects, and only its name is passed on; with send: before it, the driver sends its content to the tasks.
         isolation: Whether records of open and aborted transactions are left out.
         reader: Whose client fetches and decodes.
         max_records_per_task: The largest number of offsets in a task; tasks are smaller where cores would be idle.

@@ -5,6 +5,7 @@ import pytest
 
 from millrace_pipelines.defs.downstream import ConsumerGroupResource
 from millrace_pipelines.defs.resources import MillraceResource
+from millrace_pipelines.warehouse.tasks import THREADS
 
 VARIABLES = {
     "MILLRACE_CLIENT_CONFIG": "client.properties",
@@ -71,3 +72,9 @@ def test_groups_are_where_the_environment_says(environment):
     environment()
     seen = in_a_step(groups)
     assert (seen.zookeeper, seen.client_config) == ("z:1", "client.properties")
+
+
+@pytest.mark.parametrize("master", ["", "local", "local[2,3]"])
+def test_tables_are_rewritten_in_threads_where_the_master_has_no_executors(master):
+    with millrace(master=master).tasks("upkeep") as tasks:
+        assert tasks is THREADS
