@@ -8,6 +8,8 @@ match, and the rows of the latter from the columns that are left:
         0         ✓        ✓
         1         ✓        ✗  240-479
 
+Of a file with an index of keys (`keys.key_index`), the index is made again from the file's keys, and compared.
+
 A file without a digest, of another engine or an older version, is read page by page; its pages may have no checksums.
 A large table is looked at a portion at a time (`portion`): each file belongs to one, by its name.
 """
@@ -24,15 +26,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown, way_on
-from millrace_pipelines.warehouse.delta.files import digest_of
+from millrace_pipelines.warehouse.delta.files import digest_of, index_name
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
-from millrace_pipelines.warehouse.delta.rewrite import open_file
+from millrace_pipelines.warehouse.delta.rewrite import every_block_of, open_file
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.keys.key_hashes import salt_of
+from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -103,12 +108,15 @@ def _look_at(table: Table, rows: Table, chosen: Chosen, task_table: TaskTable, t
     names = [name for name in sorted(actions) if chosen(name)]
     files = [_SaidFile(name, digests.get(name), actions[name]) for name in names]
     found = zip(files, tasks.run(_Bytes(task_table), files), strict=True)
+    indexed = [name for name in names if task_table.store.size_bytes(index_name(name)) is not None]
+    of_indexes = tasks.run(_Index(task_table, salt_of(table.id)), indexed)
     return Stored(
         files=len(names),
         bytes=sum(int(actions[name]["size_bytes"]) for name in names),
         undigested=sum(name not in digests for name in names),
-        findings=tuple(
-            f"{said}{_way_on(rows, _whole_file(file.action))}" for file, sentences in found for said in sentences
+        findings=(
+            *(f"{said}{_way_on(rows, _whole_file(file.action))}" for file, sentences in found for said in sentences),
+            *(said for said in of_indexes if said is not None),
         ),
     )
 
@@ -129,6 +137,26 @@ class _Bytes:
 
     def __call__(self, file: _SaidFile) -> list[str]:
         return list(_sentences(self.table, *file))
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Compares the index of a file with the keys in the file; returns a sentence where they differ, None else."""
+
+    table: TaskTable
+    salt: bytes
+
+    def __call__(self, name: str) -> str | None:
+        entries = EntriesOfRows(self.salt)
+        try:
+            for block in every_block_of(self.table, name, columns=["key"]):
+                entries.add(block.column("key"))
+        except (FileNotFoundError, WarehouseError):
+            return None  # the file itself is a finding
+        if self.table.store.read(index_name(name)) == entries.content(name):
+            return None
+        path = self.table.store.path(index_name(name))
+        return f"{path}: does not say which rows of the file have which keys; remove it, and the next upsert makes it"
 
 
 def _sentences(table: TaskTable, name: str, digest: str | None, action: AddedFile) -> Iterator[str]:

@@ -7,6 +7,7 @@ import pytest
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.delta.files import index_name
 from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
@@ -81,6 +82,19 @@ def test_a_wrong_index_misleads_nobody_and_is_made_again(table, damage):
     assert table.run(b"a").updated == 1
     assert is_right(table, name)
     assert table.keys() == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("damage", [one for what, one in DAMAGES.items() if what != "no index"])
+def test_the_deep_audit_compares_indexes_with_their_files(table, damage):
+    table.run(b"a", b"b", b"c")
+    assert audit_stored_files(table.location).findings == ()
+    [name] = table.names()
+    damage(table, name)
+    [finding] = audit_stored_files(table.location).findings
+    assert finding.startswith(str(table.index(name)))
+    table.index(name).unlink()
+    table.run(b"a")
+    assert audit_stored_files(table.location).findings == ()
 
 
 def test_compacted_files_are_found_again(table):

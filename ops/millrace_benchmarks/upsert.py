@@ -1,0 +1,57 @@
+"""`millrace bench upsert`: a million changed keys in a table of 10 million and of 100 million, and what they take.
+
+Keys are random, or the newest. The table has deletion vectors; in the small one files are written again, too. The
+yardstick is the same upsert into the small table: what a change costs is not to grow with the table. Each upsert is a
+process of its own, with one or two tasks at once, whose memory counts for driver and tasks together. Processor seconds
+stand beside seconds, for these depend on what else the machine does. It needs 10 GB of disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace_benchmarks.harness import Figure, Samples, beside_goal
+from millrace_benchmarks.upsert_tables import CHANGES, Keys, Upserted
+
+SMALL = 10_000_000
+LARGE = 100_000_000
+MOST_TIMES = 3.0
+MOST_MEBIBYTES = 2048
+CASES: tuple[Keys, ...] = ("random", "recent")
+MILLION = 1_000_000
+
+
+def run(place: Path, small: int = SMALL, large: int = LARGE) -> list[Figure]:
+    """Measures, and returns the figures in the order of the report."""
+    table = Upserted.made(place / "small", small, by_vectors=True)
+    ones = {case: table.measure(case, 2) for case in CASES}
+    again = Upserted.made(place / "again", small, by_vectors=False).measure("random", 2)
+    table = Upserted.made(place / "large", large, by_vectors=True)
+    many = {case: table.measure(case, 2) for case in CASES}
+    alone = table.measure("random", 1)
+    size = f"{large // MILLION} M rows"
+    return [
+        *(figure for case in CASES for figure in _beside(case, many[case], ones[case], size, small)),
+        _figure(f"{CHANGES // MILLION} M random keys, {small // MILLION} M rows, files again", again, ones["random"]),
+        Figure(name=f"1 M random keys, {size}, 1 task", value=alone["seconds"], unit="s", yardstick="2 tasks",
+               yardstick_value=many["random"]["seconds"]),
+        beside_goal("memory of driver and tasks", max(one["mebibytes"] for one in (*many.values(), alone)), "MiB",
+                    MOST_MEBIBYTES),
+    ]  # fmt: skip
+
+
+def _beside(case: Keys, many: Samples, one: Samples, size: str, small: int) -> list[Figure]:
+    yardstick = f"{small // MILLION} M rows"
+    return [
+        Figure(
+            name=f"{CHANGES // MILLION} M {case} keys, {size}" if key == "seconds" else "· the same, processor",
+            value=many[key], unit="s", yardstick=yardstick, yardstick_value=one[key], at_most=MOST_TIMES,
+        )
+        for key in ("seconds", "processor")
+    ]  # fmt: skip
+
+
+def _figure(name: str, value: Samples, yardstick: Samples) -> Figure:
+    return Figure(
+        name=name, value=value["seconds"], unit="s", yardstick="by vectors", yardstick_value=yardstick["seconds"]
+    )
