@@ -20,14 +20,14 @@ from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.query import Below, query
 from millrace_ops.cli.warehouse_forms import check_form
 from millrace_ops.cli.warehouse_preview import show_load
+from millrace_ops.cli.warehouse_progress import shown_listener
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from millrace_pipelines.warehouse.load.options import LoadListener, LoadOptions, Step
+    from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
@@ -42,6 +42,28 @@ LoadedTopic = Annotated[
 AcceptKeyless = Annotated[
     bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The options for where work on a table's files runs."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master, or sc://HOST:PORT, whose tasks do the work; by default threads here."),
+    ] = None
+    conf: Settings = None
+
+    @contextmanager
+    def tasks(self, name: str) -> Iterator[Tasks]:
+        """Yields where the work runs, which `name` describes; a Spark session lasts as long as the context."""
+        if self.master is None:
+            yield THREADS
+            return
+        from millrace_pipelines.warehouse.spark_tasks import tasks_on
+
+        with tasks_on(self.master, spark_settings(self.conf), name) as tasks:
+            yield tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,12 @@ class TableChoices:
     mode: Annotated[
         Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
     ] = None
+    deletion_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--deletion-vectors", help="In a table that is made now, upserts delete rows by deletion vectors."
+        ),
+    ] = False
     accept_keyless_records: AcceptKeyless = False
     compression: Annotated[
         Compression | None,
@@ -311,14 +339,16 @@ def audit(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all bytes of the files, too, and compare them with what was written.")
     ] = False,
+    engine: Engine,
     as_json: Json = False,
 ) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
-    from millrace_pipelines.warehouse.completeness.contents import audit_stored_files
+    from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 
-    findings = findings_of(directory, **given(topics))
-    stored = audit_stored_files(directory) if deep else None
+    with engine.tasks(f"audit {directory}") as tasks:
+        findings = findings_of(directory, **given(topics), tasks=tasks)
+        stored = audit_stored_files(directory, tasks=tasks) if deep else None
     found = [*findings, *(() if stored is None else stored.findings)]
     if as_json:
         print_json({"table": directory, "findings": found} | ({} if stored is None else {"files": stored.files}))
@@ -437,59 +467,3 @@ def print_group_error(report: LoadReport | ReloadReport) -> None:
     """Prints on stderr why the group's offsets could not be committed; nothing where they could."""
     if report.group_error is not None:
         print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
-
-
-@contextmanager
-def shown_listener() -> Iterator[LoadListener]:
-    """Yields a listener that writes to stderr: a progress bar on a terminal, else a line for each change."""
-    from rich.console import Console
-    from rich.progress import BarColumn as Bar
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield LineListener()
-        return
-    columns = (TextColumn("{task.description}"), Bar(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield BarListener(progress)
-
-
-def described(step: Step) -> str:
-    """Returns a step's name for users; for the planned load it adds that Spark starts now, which takes a while."""
-    from millrace_pipelines.warehouse.load.options import Step
-
-    return "planned, starting Spark" if step is Step.PLANNED else str(step)
-
-
-class BarListener:
-    """Shows a load as a bar of tasks."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._bar = progress.add_task("starting", total=None)
-
-    def reached(self, step: Step) -> None:
-        """Shows the name of the step beside the bar."""
-        self._progress.update(self._bar, description=described(step))
-
-    def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Moves the progress bar to the tasks done, and shows how many records they have read."""
-        self._progress.update(self._bar, completed=done, total=total, description=f"{records:,} records")
-
-
-class LineListener:
-    """Writes a line to stderr for each step and each change of the tasks done."""
-
-    def __init__(self) -> None:
-        self._done = -1
-
-    def reached(self, step: Step) -> None:
-        """Writes the name of the step to stderr."""
-        print(described(step), file=sys.stderr, flush=True)
-
-    def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Writes to stderr how many tasks are done, unless none is."""
-        if done != self._done:
-            self._done = done
-            print(f"{done} of {total} tasks, {records:,} records", file=sys.stderr, flush=True)

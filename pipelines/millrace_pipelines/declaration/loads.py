@@ -60,6 +60,7 @@ def load_options(table: DeclaredTable, place: Place, schema: str | None, run_id:
         columns=declared.columns,
         isolation=declared.isolation,
         mode=declared.mode,
+        deletion_vectors=declared.deletion_vectors,
         compression=declared.compression,
         group=declared.group,
         max_records_per_run=declared.max_records_per_run,

@@ -25,29 +25,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import chain, dropwhile, pairwise, takewhile
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, InheritableThread, SparkContext, TaskContext
+from pyspark import Accumulator, SparkContext, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
 from millrace.fs import FileSystem
 from millrace.records.arrow_columns import RECORD_SCHEMA, HeaderParts, has_no_time, record_batch, times_of
-from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
+from millrace.security.client_config import ENV, SEND, VARIABLE, properties_of_environment, properties_of_file
 from millrace.security.client_security import (
     CERTIFICATE_FILE,
     CHAIN,
@@ -67,29 +65,23 @@ from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Reader
+from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
 from millrace_pipelines.spark.errors import Accept
+from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import cores_of, is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
-from millrace_pipelines.warehouse.delta.store import sees_lease
-from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
+from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
+from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
+from millrace_pipelines.warehouse.stores.leases import sees_lease
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 POLL_INTERVAL_S = 0.2
 RESULT = "result string"
-ONE_FOLDER = (
-    "all executors need the table's folder under the path that the load has it by: mount it on their machines, or put "
-    "the table into a bucket, s3://BUCKET/PATH (docs/warehouse.md, Where it runs)"
-)
-
-TRACEBACK = "Traceback (most recent call last):\n"
-BEHIND_ERROR = ("\tat ", " SQLSTATE")
-JVM_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (?P<said>\S.*)", re.MULTILINE)
-
 OnProgress = Callable[[int, int], None]
 PROVIDERS = {
     "config.providers": "file,directory,env",
@@ -198,11 +190,14 @@ def attempted(
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     """Runs the tasks of a data frame and returns their results.
 
-    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
+    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write,
+    ExecutorSetupError where one lacks what tasks are made of.
     """
     try:
         rows = collected(frame)
     except (PySparkException, Py4JError) as error:
+        if lacking := what_executors_lack(str(error)):
+            raise ExecutorSetupError(f"loading {topic}: {lacking}") from error
         raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
     return checked([TaskResult.from_json(row.result) for row in rows], topic)
 
@@ -217,20 +212,6 @@ def checked(results: list[TaskResult], topic: str) -> list[TaskResult]:
     return results
 
 
-def collected(frame: DataFrame) -> list[Row]:
-    """Collects a data frame on a thread, so that Ctrl-C meets one that waits, and no call of the JVM."""
-    outcome: Future[list[Row]] = Future()
-
-    def collect() -> None:
-        try:
-            outcome.set_result(frame.collect())
-        except BaseException as error:  # noqa: BLE001 -- the thread that waits raises it
-            outcome.set_exception(error)
-
-    InheritableThread(target=collect, session=frame.sparkSession, name="load-collect", daemon=True).start()
-    return outcome.result()
-
-
 def _followed(
     spark: SparkSession, load_id: str, records: Accumulator[int] | None, on_progress: OnProgress
 ) -> AbstractContextManager[None]:
@@ -239,19 +220,6 @@ def _followed(
     context = spark.sparkContext
     context.setJobGroup(load_id, f"load {load_id}", interruptOnCancel=True)
     return _polled(lambda: on_progress(_tasks_done(context, load_id), records.value))
-
-
-@contextmanager
-def cancelled_on_interrupt(spark: SparkSession, load_id: str) -> Iterator[None]:
-    """Has Spark end the tasks of a load that Ctrl-C ends, before the load removes their files."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if is_remote(spark):
-            spark.interruptAll()
-        else:
-            spark.sparkContext.cancelJobGroup(load_id)
-        raise
 
 
 @contextmanager
@@ -274,16 +242,6 @@ def _tasks_done(context: SparkContext, group: str) -> int:
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
-
-
-def cause_of(report: str) -> str:
-    """Returns the task's own error in Spark's report: that of the last Python traceback, else the JVM's last cause."""
-    _, traceback, tail = report.rpartition(TRACEBACK)
-    if traceback:
-        raised = dropwhile(lambda line: line[:1] in {"", " "}, tail.splitlines())
-        return " ".join(takewhile(lambda line: line.strip() and not line.startswith(BEHIND_ERROR), raised))
-    causes = [found["said"].rstrip(" :") for found in JVM_CAUSE.finditer(report)]
-    return causes[-1] if causes else report.partition("\n")[0]
 
 
 @contextmanager
@@ -311,7 +269,7 @@ def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.envi
     """
     source.security.read()  # which checks them all
     client_config = source.security.client_config or environment.get(VARIABLE)
-    if client_config and client_config.startswith(ENV):
+    if client_config and client_config.startswith((ENV, SEND)):
         raise InvalidConfigError(f"{client_config}: the reader spark-kafka takes a file, which its tasks read")
     path = os.path.abspath(client_config) if client_config else ""
     values = properties_of_file(path, environment) if path else {}

@@ -70,6 +70,7 @@ from millrace_pipelines.warehouse.load.jobs import run_alone
 from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, RunTasks, ledger_change, look
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview, ReloadReport, Written
+from millrace_pipelines.warehouse.spark_tasks import tasks_of
 from millrace_pipelines.warehouse.tables.find import failures_noted
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
@@ -213,6 +214,7 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
     append = Append(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        tasks=tasks_of(spark, f"load {options.topic}"),
     )  # fmt: skip
     with trace.committing(report, [found for result in written.results for found in result.traces]):
         committed = loader.commit(opened.tables, append)
@@ -285,7 +287,7 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
         replaced=plan.replaced,
         backfilled=plan.earlier,
         lost=plan.lost,
-        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
+        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced, fs).total(),
     )
 
 
@@ -321,6 +323,7 @@ def _reloaded(
     replacement = Replacement(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        tasks=tasks_of(spark, f"reload {options.topic}"),
     )  # fmt: skip
     committed = loader.commit(opened.tables, replacement)
     return replace(report, version=committed.version, removed_rows=committed.removed_rows, seconds=loader.seconds())

@@ -63,7 +63,6 @@ from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
-from millrace_pipelines.warehouse.delta.store import Lease, Progress, dead_letters_dir, lease, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -91,6 +90,10 @@ from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListene
 from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.payload.schema import declared_schema
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.lease import Lease, NoLease, Progress
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import (
     FoundTables,
     LoadTable,
@@ -230,7 +233,8 @@ def look(
     description = describe_topic(options.source)
     tables = look_at_tables(
         location, options.topic, description.topic_id, schema, fs,
-        mode=options.mode, compression=options.compression, load=load, access=access,
+        mode=options.mode, deletion_vectors=options.deletion_vectors, compression=options.compression,
+        load=load, access=access,
     )  # fmt: skip
     if (skipped := load_if_there(skipped_location(location), fs)) is not None:
         skipped.check_access(Access.APPEND)
@@ -299,7 +303,7 @@ class RangeLoader:
         self._run = run
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
-        self._lease = Lease(fs)
+        self._lease: Lease = NoLease()
 
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Creates or evolves the tables for the plan, and makes sure that they have the ledger it was made from.

@@ -35,17 +35,11 @@ from millrace.fs import FileSystem
 from millrace.tracing import Tracing
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.choices import Reader
+from millrace_pipelines.spark.collecting import cancelled_on_interrupt, collected
 from millrace_pipelines.spark.session import SharedSession, cores_of, is_remote
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, split_ranges
-from millrace_pipelines.warehouse.load.jobs import (
-    TableTasks,
-    attempted,
-    cancelled_on_interrupt,
-    checked,
-    collected,
-    run_alone,
-)
+from millrace_pipelines.warehouse.load.jobs import TableTasks, attempted, checked, run_alone
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
