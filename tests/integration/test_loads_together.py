@@ -13,7 +13,6 @@ from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import SharedSession, local_master
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load import together
 from millrace_pipelines.warehouse.load.jobs import TableTasks
@@ -21,6 +20,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.task import LoadSpec
 from millrace_pipelines.warehouse.load.together import load_together, run_together
+from millrace_pipelines.warehouse.stores.leases import lease
 
 TOPICS = ("a", "b", "c")
 
