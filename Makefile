@@ -25,7 +25,8 @@ PEERS := $(patsubst %,.peers/%/.complete,kafka-3.9 kafka-4.1 mirrormaker2 spark-
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers peers-if-possible venv clean
+.PHONY: archive help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
+	peers-if-possible stores venv clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +101,25 @@ peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
 		echo "Apache Kafka's jars could not be brought: the tests that need them are skipped."; fi
 
+# Servers that stand in for stores of tables, and their versions.
+AZURITE := 3.37.0
+FAKE_GCS := v1.56.1
+MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
+
+stores: .peers/stores-azure/.complete .peers/stores-gcs/.complete .peers/stores-minio/.complete ## MinIO, fake-gcs-server and Azurite, in which tests keep tables (needs go and npm)
+
+.peers/stores-gcs/.complete:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
+	@touch $@
+
+.peers/stores-minio/.complete:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/minio/minio@$(MINIO)
+	@touch $@
+
+.peers/stores-azure/.complete:
+	npm install --silent --no-audit --no-fund --no-save --prefix $(@D) azurite@$(AZURITE)
+	@touch $@
+
 .peers/kafka-%/.complete: tests/peers/pom.xml | $(VENV)/.installed-dev
 	@command -v mvn >/dev/null || \
 		{ echo "make peers needs Maven (the program mvn, in Debian's package maven) and Java 17."; exit 1; }
@@ -122,6 +142,10 @@ $(VENV)/%-classes.jsa: tests/support/millrace_support/class_archives.py $(VENV)/
 		java -cp "$$jars" scala.tools.nsc.Main -nobootcp -classpath "$$jars" -d $(@D)/libs/no-tokens.jar \
 			tests/peers/spark-kafka/NoTokens.scala
 	@touch $@
+
+archive: $(VENV)/.installed-pipelines ## build/executors.tar.gz: a Python with Millrace for Spark's executors (docs/spark-clusters.md)
+	@mkdir -p build
+	@$(BIN)/millrace warehouse pack build/executors.tar.gz
 
 dist: $(VENV)/.installed-dev ## Source archive and wheels in dist/: with the compiled kernel for Linux, and without it for all
 	rm -rf dist

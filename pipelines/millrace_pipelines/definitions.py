@@ -45,11 +45,12 @@ from millrace_pipelines.declaration.cluster import (
     write_state,
 )
 from millrace_pipelines.declaration.faults import faults_of
+from millrace_pipelines.declaration.loads import WAREHOUSE_DIR
 from millrace_pipelines.defs.cluster import cluster_definitions
 from millrace_pipelines.defs.downstream import ConsumerGroupResource, groups_resource
 from millrace_pipelines.defs.instance import instance_definitions
 from millrace_pipelines.defs.project_files import ProjectFiles, project_definitions
-from millrace_pipelines.defs.resources import BOOTSTRAP, WAREHOUSE_DIR, MillraceResource
+from millrace_pipelines.defs.resources import BOOTSTRAP, MillraceResource
 from millrace_pipelines.last_good import FIRST, digest_of, good_copy, keep, note_fault, original
 from millrace_pipelines.mirror.own_target import settings_into
 from millrace_pipelines.project import find_project

@@ -15,7 +15,7 @@ from millrace.errors import SetupError
 DISTRIBUTION = "millrace-log"
 
 _TABLES = ("deltalake", "fastavro", "grpc_tools", "httpx", "numpy", "prometheus_client", "google.protobuf", "pyarrow")
-_SPARK = ("pandas", "pyspark")
+_SPARK = ("packaging", "pandas", "pyspark")
 _DAGSTER = ("dagster", "dagster_pipes", "dagster_webserver", "psutil")
 
 # By extra, the packages that it brings, by the names that Python imports them by.

@@ -1,5 +1,8 @@
 """Apache Kafka as the judge: fixtures that find its jars, and skip where `make peers` has not brought them."""
 
+import os
+import shutil
+import tarfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -11,6 +14,8 @@ from millrace.errors import MillraceError, SetupError
 from millrace.records.batch import walk
 from millrace.records.record import decode_records
 from millrace_benchmarks.kafka_broker import find_kafka
+from millrace_pipelines.spark.archive import pack_environment
+from millrace_support.spark_machines import may_have_machines
 
 PEERS = Path(__file__).parents[2] / ".peers"
 HERE = f"{Path(__file__).parent}/"
@@ -61,6 +66,28 @@ def kafka_or_skip(version):
 def kafka():
     """The last version that knows ZooKeeper."""
     return kafka_or_skip("3.9")
+
+
+@pytest.fixture(scope="session")
+def packed_python(tmp_path_factory):
+    """An archive for executors, as a file and unpacked; skips where tests may not have machines for them."""
+    if not may_have_machines():
+        pytest.skip("only root may mount, and give Spark's workers another root and another user")
+    folder = tmp_path_factory.mktemp("packed")
+    file, unpacked = folder / "executors.tar.gz", folder / "unpacked"
+    pack_environment(file)
+    with tarfile.open(file) as archive:
+        archive.extractall(unpacked, filter="tar")
+    yield file, unpacked
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_with_group():
+    """Lets what this process makes be written to by the group that the users of all machines share."""
+    former = os.umask(0o002)
+    yield
+    os.umask(former)
 
 
 @pytest.fixture(scope="session", params=["3.9", "4.1"])

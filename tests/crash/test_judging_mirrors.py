@@ -1,7 +1,12 @@
 """The judge of `test_mirror_chaos.py` finds each difference that a test plants, and none between equal sides."""
 
 import pytest
-from mirror_judge import Read, of_partition
+from mirror_judge import SHORTENED, Read, of_partition, read_all
+from mirror_load import PARTITIONS
+
+from millrace import Producer
+from millrace.client import Admin, Cluster
+from millrace.testing.broker import BrokerProcess
 
 CREATED, APPENDED = 1, 2
 FAR = 100
@@ -24,6 +29,8 @@ EQUAL = {
     "events": (SIDE, SIDE),
     "brief, deleted further at the source": (SIDE[3:], SIDE),
     "brief, deleted further at the target": (SIDE, SIDE[3:]),
+    "brief, all deleted at the target": (SIDE, []),
+    "brief, all deleted": ([], []),
     "table, compacted at the target": (SIDE, SIDE[5:]),
     "table, with a tombstone on one side": (NEWEST_IS_GONE, [one for one in SIDE[6:] if one.key != b"2"]),
 }
@@ -67,3 +74,15 @@ DIFFERENT = {
 def test_each_planted_difference_is_found(what):
     topic, _, _ = what.partition(",")
     assert list(of_partition(topic, *DIFFERENT[what], is_followed=True))
+
+
+def test_reading_begins_again_where_the_beginning_is_deleted_before_it_is_read(tmp_path):
+    with BrokerProcess(tmp_path) as broker, Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(SHORTENED, PARTITIONS)
+        with Producer(broker_list=broker.bootstrap) as producer:
+            for number in range(10):
+                producer.send(SHORTENED, b"%d" % number, partition=number % PARTITIONS)
+        Admin(cluster).delete_records(SHORTENED, 0, 3)
+        found = read_all(broker.bootstrap, [SHORTENED], begin=0)
+    assert [one.value for one in found[SHORTENED, 0]] == [b"6", b"8"]
+    assert [one.value for one in found[SHORTENED, 1]] == [b"1", b"3", b"5", b"7", b"9"]

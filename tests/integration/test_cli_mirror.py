@@ -77,7 +77,7 @@ def test_a_signal_ends_a_mirror(brokers, number, status, tmp_path):
         process.send_signal(number)
         _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == status
-    assert errors.decode() == ("millrace: interrupted: mirrored 1 records, 0.0 MiB\n" if status else "")
+    assert errors.decode() == ("millrace: interrupted: mirrored 1 record, 0.0 MiB\n" if status else "")
 
 
 @pytest.mark.parametrize("away", ["source", "target"])

@@ -90,6 +90,7 @@ LINES = {
     "warehouse checkpoint": ("warehouse checkpoint lake/t", 0),
     "warehouse vacuum": ("warehouse vacuum lake/t --dry-run", 0),
     "warehouse upkeep": ("warehouse upkeep lake/t", 0),
+    "warehouse pack": ("warehouse pack --help", 0),
     "warehouse switch": ("warehouse switch lake/t t --dry-run", 1),
     "dead-letters list": ("dead-letters list lake/t", 1),
     "dead-letters show": ("dead-letters show lake/t 0 7", 1),
@@ -103,6 +104,10 @@ LINES = {
     "mirror switch-back": (f"mirror switch-back {MIRROR}", 1),
     "mirror audit": (f"mirror audit {MIRROR}", 1),
 }
+
+# Forms of a command that import what its line does not.
+FORMS = {"warehouse load --defs": ("warehouse load --defs defs.toml --dry-run", 0)}
+DEFS = 'warehouse = "lake"\n[[tables]]\ntopic = "t"\n'
 
 CLIENTS = """
 import sys
@@ -161,6 +166,7 @@ def stage(tmp_path_factory, zookeeper):
     environment = kept | {"HOME": str(folder), "MILLRACE_BOOTSTRAP": address}
     cluster = f"{zookeeper.address}/cold-{uuid4().hex}"
     stage = Stage(folder, environment, {"ZOOKEEPER": cluster, "BROKER": address})
+    (folder / "defs.toml").write_text(DEFS)
     (folder / "lines").write_text("one:1\ntwo:2\nthree:3\n")
     arguments = ["broker", "--zookeeper", cluster, "--id", "1", "--data", "data", "--listen", address]
     with subprocess.Popen([MILLRACE, *arguments], cwd=folder, env=environment, stdout=-1) as broker:
@@ -177,9 +183,9 @@ def test_every_command_has_a_line():
     assert list(LINES) == commands()
 
 
-@pytest.mark.parametrize("command", LINES)
+@pytest.mark.parametrize("command", LINES | FORMS)
 def test_a_command_in_a_process_of_its_own(stage, command):
-    line, status = LINES[command]
+    line, status = (LINES | FORMS)[command]
     done = stage.millrace(line)
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stdout + done.stderr
 

@@ -74,7 +74,7 @@ def started(source, target, way, **config):
 @WAYS
 def test_a_compacted_topic_has_gaps(source, target, way):
     create(source, GOOD)
-    create(source, BAD, cleanup_policy="compact", segment_bytes="200", min_cleanable_dirty_ratio="0.0")
+    create(source, BAD, cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.0")
     with Producer(broker_list=source.bootstrap) as producer:
         for number in range(30):
             producer.send(BAD, b"%d" % number, key=b"%d" % (number % 3))
@@ -146,10 +146,32 @@ def test_a_batch_that_is_too_large_stops_its_partition_alone(source, target):
     assert_same(source, target, GOOD)
 
 
+def test_progress_that_the_group_has_lost_is_made_again_of_the_offset_map(source, target):
+    """What came last is an aborted transaction, behind the last records that are mapped."""
+    started(source, target, Way.COPY)
+    with Producer(broker_list=source.bootstrap, transactional_id="aborts") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(BAD, b"aborted", partition=0).result()
+        producer.abort_transaction()
+    assert mirror(source, target, Way.COPY) == {}
+    with Cluster(target.bootstrap) as cluster:
+        before = Groups(cluster).offsets("millrace-mirror-east")
+        Groups(cluster).delete("millrace-mirror-east")
+        assert mirror(source, target, Way.COPY) == {}
+        assert Groups(cluster).offsets("millrace-mirror-east") == before
+        Groups(cluster).delete("millrace-mirror-east")
+        send(source, BAD, 3)
+        assert mirror(source, target, Way.COPY) == {}
+    for topic in (GOOD, BAD):
+        assert_same(source, target, topic)
+
+
 def test_what_has_records_of_others_is_not_copied_into(source, target):
     started(source, target, Way.COPY)
     with Cluster(target.bootstrap) as cluster:
         Groups(cluster).delete("millrace-mirror-east")
+        Admin(cluster).delete_topic("__mirror_offsets")
         end = SimpleConsumer(cluster).latest(f"east.{BAD}", 0)
         stopped = mirror(source, target, Way.COPY)
         assert "has records at the target, and this mirror has no progress there" in stopped[f"east/{BAD}-0"]

@@ -17,7 +17,7 @@ from millrace_support.mirrors_there_and_back import PARTITIONS, Travellers, both
 from millrace_support.running_mirrors import QUICK
 from millrace_support.waiting import until
 
-WAYS = [Way.FOLLOW, Way.COPY]
+WAYS = [(Way.FOLLOW, False), (Way.FOLLOW, True), (Way.COPY, False), (Way.COPY, True)]
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,10 @@ def quickly(monkeypatch):
     monkeypatch.setattr(switch_over, "STILL_S", 0.2)
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=WAYS, ids=lambda one: f"{one[0]}-{'same' if one[1] else 'other'}-name")
 def ways(request, sides):
-    return both_ways(*sides, request.param)
+    way, keep_names = request.param
+    return both_ways(*sides, way, keep_names=keep_names)
 
 
 def write(bootstrap, topic, values):

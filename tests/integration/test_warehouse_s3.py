@@ -17,6 +17,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from millrace.client import Admin, Cluster, SyncProducer
+from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace.ports import free_port
@@ -30,15 +31,18 @@ from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
-from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.errors import LeaseLostError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import lease, running
+from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER, dead_letters_dir
+from millrace_pipelines.warehouse.stores.timed_leases import TimedLeases
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_pipelines.warehouse.tables.spark_table import s3a_options
 from millrace_support.command_runner import CommandRunner
@@ -167,7 +171,7 @@ def erased(warehouse, instance, monkeypatch, **config):
     """The metadata of the event that the job of erasure reports."""
     monkeypatch.setattr("millrace_pipelines.defs.repairs.Check", [Check.DEAD_LETTERS])  # which needs no broker
     millrace = MillraceResource(bootstrap="", admin_url="", warehouse_dir=warehouse, schema_dir="", master="")
-    job = definitions_of(cluster_of(LOAD_ALL, "events"), millrace).resolve_job_def("millrace_erase")
+    job = definitions_of(cluster_of(LOAD_ALL, "events"), millrace).resolve_job_def("erase_millrace")
     given = {"ops": {"millrace_erase_keys": {"config": {"topics": ["events"], "keys": ["UA"], **config}}}}
     result = job.execute_in_process(given, instance=instance, resources={"millrace": millrace})
     would = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
@@ -191,30 +195,39 @@ def test_an_erasure_in_a_bucket_takes_the_bytes_along(environment, monkeypatch):
     assert keys_in(warehouse) == {"events": {b"AA"}, "events__dead_letters": {None}}
 
 
-def test_what_may_be_a_running_load_s_stays_in_a_bucket_for_a_day(environment, monkeypatch):
-    warehouse = "s3://warehouse/young"
-    location = f"{warehouse}/events"
+def test_what_a_running_operation_writes_stays_until_it_ends(environment):
+    location = "s3://warehouse/leased/events"
     loads = Loads(location)
     loads.load((0, 2), [0, 1], values={"key": [b"UA", b"AA"]})
-    loads.write(location, [2], values={"key": [b"UA"]})  # which its load commits in a moment
-    before = objects()
-    with dg.DagsterInstance.ephemeral() as instance:
-        would = erased(warehouse, instance, monkeypatch, dry_run=True)
+    with lease(location, "running", FS) as held:
+        written = write_file(location, "running", pa.table(make(location).dataset().to_table()), FS)
+        loads.write(location, [2], values={"key": [b"UA"]})  # of an operation that has ended
+        assert [one.operation_id for one in running(location, FS)] == ["running"]
+        before = objects()
+        would = vacuum(location, FS, retention_hours=0, dry_run=True)
         assert objects() == before
-        assert would["files that may be a running load's, which stay for a day"] == 1
-        done = erased(warehouse, instance, monkeypatch)
-    assert (done["files removed"], done["files that may be a running load's, which stay for a day"]) == (1, 1)
-    told = CommandRunner().invoke(app, ["warehouse", "vacuum", location, "--retain", "0"], prog_name="millrace")
-    assert told.stdout == (
-        f"{location}: 0 files of 0.0 MiB are gone, 1 that may be a running load's are left until they are a day old\n"
-    )
-    assert keys_in(warehouse) == {"events": {b"UA", b"AA"}}
+        done = vacuum(location, FS, retention_hours=0)
+        assert (len(would.files), len(done.files), done.running) == (1, 1, 1)
+        held.confirm()
+    assert vacuum(location, FS, retention_hours=0).files == (written.name,)
+    assert keys_in("s3://warehouse/leased") == {"events": {b"UA", b"AA"}}
 
 
-@pytest.mark.parametrize("location", ["gs://bucket/table", "s3://bucket", "s3://", "hdfs://host/table"])
-def test_other_stores_are_refused(location):
-    with pytest.raises(WarehouseError, match="a table is a folder, or s3://bucket/path"):
-        store_at(location, FS)
+def test_an_operation_that_is_taken_for_dead_commits_nothing(environment):
+    """Its commit may be on its way when its lease is taken over: the fence, an empty commit, is there before it."""
+    location = "s3://warehouse/fenced/events"
+    late, letters = make(location), make(dead_letters_dir(location))
+    leases = TimedLeases(store_at(location, FS), SystemClock(), lease_ms=0)
+    with TimedLeases(store_at(location, FS), SystemClock()).hold("dead") as held:
+        file = write_file(location, "dead", pa.table({"value": [b"v"]}), FS)
+        while not leases.ask(dry_run=False).ended:  # the store's times are whole seconds
+            pass
+        for table in (make(location), make(dead_letters_dir(location))):
+            table.fence()
+        with pytest.raises(LeaseLostError, match="could not renew its lease"):
+            held.confirm()
+    for table in (late, letters):
+        assert table.commit([file] if table is late else [], expected={}, transactions={}, lineage={"kind": "x"}) == 2
 
 
 def test_tables_of_a_bucket_are_found(environment):
@@ -233,8 +246,8 @@ def test_tables_of_a_bucket_are_found(environment):
     assert told.stdout.splitlines()[-1].split() == ["0", "0", "1", "1"]
     with query("s3://warehouse/found", "SELECT count(*) AS rows FROM weather, flights") as rows:
         assert rows.read_all().to_pylist() == [{"rows": 1}]
-    with pytest.raises(WarehouseError, match="gs://bucket"):
-        find_tables("gs://bucket")
+    with pytest.raises(WarehouseError, match="ftp://bucket: tables lie in a folder"):
+        find_tables("ftp://bucket")
 
 
 def test_tables_of_a_bucket_are_kept(environment):

@@ -24,11 +24,18 @@ from millrace.records.record import BatchProducer, NewRecord, decode_records, en
 from millrace_pipelines.mirror.copying import CopyDoors, Copying, TransactionBounds
 from millrace_pipelines.mirror.counters import Counters
 from millrace_pipelines.mirror.loops import Begin, Surroundings
+from millrace_pipelines.mirror.lost_progress import of_map
 from millrace_pipelines.mirror.offset_map import OffsetMap, decode_runs
-from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, decode_key
+from millrace_pipelines.mirror.offset_map_topic import (
+    OFFSET_MAP_TOPIC,
+    PROGRESS,
+    LastMapped,
+    OpenMapError,
+    decode_key,
+)
 from millrace_pipelines.mirror.pauses import Throttle
 from millrace_pipelines.mirror.stops import Mirrored
-from millrace_pipelines.mirror.transaction import Transaction
+from millrace_pipelines.mirror.transaction import OFFSETS_PER_REQUEST, Transaction
 
 WHAT = [Mirrored("t", "east.t", 0), Mirrored("t", "east.t", 1), Mirrored("u", "east.u", 0)]
 GROUP = "millrace-mirror-east"
@@ -157,6 +164,7 @@ class Delivery:
 
     def __init__(self, place, offset, error):
         self._report = DeliveryReport(*place, offset, 0, error)
+        self.is_awaited = False
 
     def done(self):
         return True
@@ -165,6 +173,7 @@ class Delivery:
         return self._report
 
     def result(self, timeout_s=None):
+        self.is_awaited = True
         if self._report.error is not None:
             raise self._report.error
         return self._report
@@ -184,10 +193,15 @@ class Producer:
 
     def begin_transaction(self):
         self.has_failed, self.decided, self.taken, self.added = False, None, 0, set()
+        self.sent = []
         self.target.begin(self.name)
 
     def add_to_transaction(self, partitions):
         self.added |= set(partitions)
+        if denied := {topic for topic, _ in self.added} & self.world.denied:
+            self.has_failed = True
+            cause = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"partition {denied.pop()}-0")
+            raise TransactionFailedError("failed") from cause
         if self.world.fails():
             self.has_failed = True
             raise TransactionFailedError("failed") from BrokerError(ErrorCode.REQUEST_TIMED_OUT, "late")
@@ -207,12 +221,15 @@ class Producer:
         return Delivery(place, -1 if self.world.fails() else offset, None)
 
     def send_batch(self, topic, partition, batch):
-        return self._send((topic, partition), [one.value for one in decode_records(batch)])
+        self.sent.append(self._send((topic, partition), [one.value for one in decode_records(batch)]))
+        return self.sent[-1]
 
-    def send(self, topic, value=None, key=None, *, partition=None):
-        return self._send((topic, partition), [(key, value)])
+    def send(self, topic, value=None, key=None, *, partition=None, headers=()):
+        return self._send((topic, partition), [(key, value, dict(headers)[PROGRESS])])
 
     def send_offsets_to_transaction(self, offsets, group):
+        assert len(offsets) <= OFFSETS_PER_REQUEST
+        assert all(one.is_awaited for one in self.sent), "no batch is under way beside the progress"
         if self.has_failed:
             raise TransactionFailedError("failed before")
         if group.generation_id != self.target.generation:
@@ -258,6 +275,8 @@ class World:
         self.faults = True
         self.takes = math.inf  # batches that the target takes in time in one transaction
         self.refusing = set()
+        self.denied = set()
+        self.lost = 0
         self.told = []
         self.instances = {name: self._instance(name, most_bytes) for name in ("one", "two")}
         self.share()
@@ -284,6 +303,34 @@ class World:
             for place, offset in offsets.items()
         }
 
+    def lose_progress(self):
+        """Removes what the group has committed of a partition, if there is a map of it."""
+        what = self.random.choice(WHAT)
+        if what in self.last_mapped():
+            self.lost += self.target.offsets.pop(what.at_target, None) is not None
+
+    def last_mapped(self):
+        """Returns the newest committed record of each map."""
+        found = {}
+        for index in range(16):
+            for _, entries in self.target.read((OFFSET_MAP_TOPIC, index)):
+                for key, value, progress in entries:
+                    mapped = decode_runs(value)
+                    what = next(one for one in WHAT if (one.topic, one.partition) == decode_key(key)[1:3])
+                    found[what] = LastMapped(mapped.next_source, mapped.runs[-1].target_end, progress)
+        return found
+
+    def restored(self, lost):
+        """Answers as the topic of maps does, in which there may be an open transaction."""
+        is_open = any(
+            self.target.fate[transaction] is None
+            for place, log in self.target.logs.items() if place[0] == OFFSET_MAP_TOPIC for _, _, transaction in log
+        )  # fmt: skip
+        if is_open:
+            return dict.fromkeys(lost, OpenMapError("open"))
+        found = self.last_mapped()
+        return {what: of_map(found.get(what), log_end) for what, log_end in lost.items()}
+
     def looks(self, ends):
         world = self
 
@@ -305,9 +352,10 @@ class World:
         doors = CopyDoors(
             fetches=self,
             source=self.looks(lambda place: self.source[place].end),
-            epoch_end=lambda place, epoch: None,
+            epoch_end=lambda place, epoch, progress: None,
             target=self.looks(lambda place: self.target.ends[place]),
             progress=lambda places: self.target.stable(list(places)),
+            restored=self.restored,
             transaction=Transaction("east", lambda: Producer(self, name), Clock(), lambda: False),
             check_gap=lambda what, gap: pytest.fail(f"{what} has no gap"),
         )
@@ -323,7 +371,7 @@ def check(world, what):
     mapped = OffsetMap()
     for index in range(16):
         for _, entries in world.target.read((OFFSET_MAP_TOPIC, index)):
-            for key, value in entries:
+            for key, value, _ in entries:
                 if decode_key(key)[1:3] == what[::2]:
                     mapped.go_on(decode_runs(value))
     at_target = {base + index: one for base, some in world.target.read(place) for index, one in enumerate(some)}
@@ -334,10 +382,14 @@ def check(world, what):
     assert at_target == {}
 
 
+@pytest.mark.parametrize("loses_progress", [False, True])
 @pytest.mark.parametrize("seed", range(200))
-def test_what_goes_wrong_neither_loses_nor_doubles(seed):
+def test_what_goes_wrong_neither_loses_nor_doubles(seed, loses_progress):
     world = World(seed)
     for _ in range(150):
+        if loses_progress and world.random.random() < 0.1:
+            world.lose_progress()
+            world.share()
         world.random.choice(list(world.source.values())).write()
         if world.random.random() < 0.05:
             world.share()
@@ -348,7 +400,9 @@ def test_what_goes_wrong_neither_loses_nor_doubles(seed):
     for _ in range(60):
         for copying in world.instances.values():
             copying.go_round()
-    assert [one for one in world.told if "it is tried again" not in one and "it works again" not in one] == []
+    usual = ("it is tried again", "it works again", "its progress was lost")
+    assert [one for one in world.told if not any(words in one for words in usual)] == []
+    assert (world.lost > 0) == loses_progress
     for what in WHAT:
         check(world, what)
 
@@ -370,6 +424,52 @@ def test_a_partition_that_the_target_refuses_stops_alone():
     check(world, WHAT[0])
     check(world, WHAT[2])
     assert world.target.read(("east.t", 1)) == []
+
+
+def go_round(world, times, *, writes=False):
+    for _ in range(times):
+        for log in world.source.values() if writes else ():
+            log.write()
+        for copying in world.instances.values():
+            copying.go_round()
+
+
+@pytest.mark.parametrize("denied", [{"east.t"}, {"east.u"}, {"east.t", "east.u"}])
+def test_a_right_that_is_lacking_holds_up_no_other_topic_and_is_waited_for(denied):
+    world = World(1)
+    world.faults = False
+    world.share()
+    world.denied |= denied
+    go_round(world, 30, writes=True)
+    go_round(world, 40)
+    for what in WHAT:
+        if what.target in denied:
+            assert world.target.read(what.at_target) == []
+        else:
+            check(world, what)
+    for name in denied:
+        told = [one for one in world.told if f"lacks the right Write on topic {name}" in one]
+        assert 1 <= len(told) <= len(world.instances)
+    assert not [one for one in world.told if "it works again" in one]
+    world.denied.clear()
+    go_round(world, 60)
+    for what in WHAT:
+        check(world, what)
+    assert {name for name in denied if f"topic {name}: it works again" in world.told} == denied
+
+
+def test_without_the_right_to_write_offset_maps_all_waits_for_it():
+    world = World(1)
+    world.faults = False
+    world.share()
+    world.denied.add(OFFSET_MAP_TOPIC)
+    go_round(world, 20, writes=True)
+    assert any(f"lacks the right Write on topic {OFFSET_MAP_TOPIC}" in one for one in world.told)
+    assert not any("refuses" in one for one in world.told)
+    world.denied.clear()
+    go_round(world, 60)
+    for what in WHAT:
+        check(world, what)
 
 
 def test_a_target_that_takes_little_in_time_gets_little_at_once():

@@ -1,10 +1,13 @@
-"""Runs of records upserted into a table, compacted and erased in between, against a dict that a loop keeps."""
+"""Runs of records upserted into a table, compacted and erased in between, against a dict that a loop keeps.
+
+Files are written again, or deletion vectors delete their rows; indexes of keys get lost or damaged on the way.
+"""
 
 import shutil
 import tempfile
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +24,13 @@ from millrace_pipelines.warehouse.maintenance import compact, vacuum
 FS = OsFileSystem()
 PARTITIONS = 2
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
+BY_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 keys = st.integers(0, 7).map(lambda number: b"key %d" % number)
 records = st.tuples(keys, st.none() | st.binary(max_size=4), st.integers(0, 50))
 steps = st.one_of(
     st.lists(records, min_size=1, max_size=25),
-    st.sampled_from(["compact", "vacuum"]),
+    st.sampled_from(["compact", "vacuum", "lose an index", "damage an index"]),
     keys,
 )
 
@@ -63,31 +67,41 @@ def upsert(directory, rows, ends):
     return upsert.commit(directory)[1]
 
 
+def indexes(directory):
+    return sorted(Path(directory, "_keys").glob("**/*.keys"))
+
+
 def held(directory):
     table = Table.load(directory, FS)
-    rows = ds.dataset(table.files()).to_table().to_pylist() if table.files() else []
+    rows = table.dataset().to_table().to_pylist()
     assert len(rows) == len({row["key"] for row in rows})
     return {row["key"]: (row["value"], row["partition"], row["offset"]) for row in rows}
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(steps, max_size=8))
-def test_the_table_is_the_newest_value_of_each_key(steps):
+@given(st.lists(steps, max_size=8), st.sampled_from([{}, BY_VECTORS]))
+def test_the_table_is_the_newest_value_of_each_key(steps, properties):
     directory = tempfile.mkdtemp(prefix="upsert-")
     try:
-        check(directory, steps)
+        check(directory, steps, PROPERTIES | properties)
     finally:
         shutil.rmtree(directory)
 
 
-def check(directory, steps):
-    Table.load_or_create(directory, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=PROPERTIES)
+def check(directory, steps, properties):
+    Table.load_or_create(directory, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
     topic, model, inserted = Topic(), {}, 0
     for step in steps:
         if step == "compact":
             compact(directory, FS, SystemClock())
         elif step == "vacuum":
             vacuum(directory, FS, retention_hours=0)
+        elif step == "lose an index":
+            for path in indexes(directory)[:1]:
+                path.unlink()
+        elif step == "damage an index":
+            for path in indexes(directory)[-1:]:
+                path.write_bytes(path.read_bytes()[:-1] + b"?")
         elif isinstance(step, bytes):
             assert erase(directory, [step], FS).rows == (step in model)
             inserted -= step in model

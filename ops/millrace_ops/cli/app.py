@@ -37,6 +37,7 @@ from millrace_ops.cli import (
     verify,
     warehouse,
     warehouse_modes,
+    warehouse_pack,
     warehouse_switch,
     zookeeper,
 )
@@ -99,7 +100,7 @@ def monitoring(
 Benchmark = StrEnum(
     "Benchmark",
     "APPEND STORAGE COMPACTION PRODUCE FETCH LATENCY CONNECTIONS STALLS PARTITIONS "
-    "LOAD DECODE TRANSACTIONS REPLICATION FAILOVER MIRROR SECURITY CLIENT METRICS CONSOLE DAGSTER",
+    "LOAD TABLES DECODE TRANSACTIONS REPLICATION FAILOVER MIRROR SECURITY CLIENT METRICS CONSOLE DAGSTER",
 )
 
 
@@ -187,6 +188,7 @@ histories.command("check")(check_history)
 app.add_typer(histories, name="history")
 for command in warehouse_modes.COMMANDS:
     warehouse.app.command()(command)
+warehouse.app.command("pack")(warehouse_pack.pack)
 warehouse.app.command("switch")(warehouse_switch.switch)
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -32,6 +32,7 @@ NEEDED_EXTRAS = {
     "demo": ("broker", "pipelines", "demo"),
     "warehouse": ("tables",),
     "warehouse load": ("tables", "spark"),
+    "warehouse pack": ("tables", "spark"),
     "warehouse reload": ("tables", "spark"),
     "warehouse backfill": ("tables", "spark"),
     "warehouse query": ("tables", "query"),

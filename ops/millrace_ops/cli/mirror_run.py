@@ -119,7 +119,7 @@ class _Shown:
     def _figures(self) -> str:
         lines = self._service.counters.read().values()
         records, size = sum(one.records for one in lines), sum(one.size_bytes for one in lines)
-        return f"{records:,} records, {size / 2**20:,.1f} MiB"
+        return f"{_records(records)}, {size / 2**20:,.1f} MiB"
 
     def _finish(self, key: str, partitions: list[Any]) -> None:
         if key in self._finished:
@@ -129,4 +129,9 @@ class _Shown:
         if len(own) < len(partitions) or any(line.stop or (line.next_offset or 0) < end for line, end in own):
             return
         self._finished.add(key)
-        print(f"{key}: {sum(line.records for line, _ in own):,} records are at {partitions[0].what.target}", flush=True)
+        count = sum(line.records for line, _ in own)
+        print(f"{key}: {_records(count)} {'is' if count == 1 else 'are'} at {partitions[0].what.target}", flush=True)
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"

@@ -7,25 +7,27 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millrace.errors import SetupError
 from millrace_ops.cli.commands import Commands
+from millrace_ops.cli.installing import ensure
 from millrace_ops.cli.interrupted import telling_commits
-from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, TopicName, given
+from millrace_ops.cli.options import FS, ClientConfig, ClusterAccess, DryRun, Json, complete_topic, given
 from millrace_ops.cli.output import iso_time, print_json, print_table
 from millrace_ops.cli.query import Below, query
+from millrace_ops.cli.warehouse_forms import check_form
 from millrace_ops.cli.warehouse_preview import show_load
+from millrace_ops.cli.warehouse_progress import shown_listener
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from millrace_pipelines.warehouse.load.options import LoadListener, LoadOptions, Step
+    from millrace_pipelines.warehouse.load.options import LoadOptions
     from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
@@ -33,9 +35,35 @@ app = Commands(help="Load topics into Delta tables, each offset exactly once.")
 Settings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the Spark session; repeatable.")
 ]
+LoadedTopic = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="The topic's name, unless --defs names all.", autocompletion=complete_topic),
+]
 AcceptKeyless = Annotated[
     bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The options for where work on a table's files runs."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master, or sc://HOST:PORT, whose tasks do the work; by default threads here."),
+    ] = None
+    conf: Settings = None
+
+    @contextmanager
+    def tasks(self, name: str) -> Iterator[Tasks]:
+        """Yields where the work runs, which `name` describes; a Spark session lasts as long as the context."""
+        if self.master is None:
+            yield THREADS
+            return
+        from millrace_pipelines.warehouse.spark_tasks import tasks_on
+
+        with tasks_on(self.master, spark_settings(self.conf), name) as tasks:
+            yield tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +130,12 @@ class TableChoices:
     mode: Annotated[
         Mode | None, typer.Option(help="A row for each record, or for each key; by default the table's own mode.")
     ] = None
+    deletion_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--deletion-vectors", help="In a table that is made now, upserts delete rows by deletion vectors."
+        ),
+    ] = False
     accept_keyless_records: AcceptKeyless = False
     compression: Annotated[
         Compression | None,
@@ -109,13 +143,40 @@ class TableChoices:
     ] = None
 
 
+@dataclass(frozen=True, slots=True)
+class TurnChoices:
+    """The options of `warehouse load` for loads in a loop, and for who watches loads."""
+
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load."),
+    ] = False
+    interval: Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")] = 10.0
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")
+    ] = None
+    textfile: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
+    ] = None
+
+
 @app.command()
 def load(
-    topic: TopicName,
+    context: typer.Context,
+    topic: LoadedTopic = None,
     *,
     table: Annotated[
-        str, typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it.")
-    ],
+        str | None,
+        typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it."),
+    ] = None,
+    defs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Load all tables that this file declares (docs/dagster.md), in place of TOPIC and --table.",
+        ),
+    ] = None,
     access: ClusterAccess,
     master: Annotated[
         str | None, typer.Option(help="Spark's master, or sc://HOST:PORT; by default all cores of this machine.")
@@ -135,43 +196,50 @@ def load(
     choices: LoadChoices,
     lag_group: GroupChoices,
     of_table: TableChoices,
-    continuous: Annotated[
-        bool,
-        typer.Option("--continuous", help="Load again and again, until SIGTERM ends it after the running load."),
-    ] = False,
-    interval: Annotated[float, typer.Option(min=0, help="Seconds to wait where a load has left nothing.")] = 10.0,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where a continuous load serves Prometheus.")
-    ] = None,
-    textfile: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Tell Prometheus' node_exporter in this file whether this load has failed."),
-    ] = None,
+    turns: TurnChoices,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Load what the topic has and the table doesn't, up to where the topic ends now, in one commit."""
     from millrace_pipelines.warehouse.load.options import LoadOptions
 
+    check_form(context, turns.continuous, dry_run=dry_run)
+    if defs is not None:
+        for_all = given(choices) | {"reader": reading.reader, "commit_group": lag_group.commit_group}
+        for_all["accept_keyless_records"] = of_table.accept_keyless_records
+        _load_defs(
+            defs, turns, dry_run=dry_run, as_json=as_json, for_all=for_all, master=master,
+            spark_settings=spark_settings(conf), **given(access),
+        )  # fmt: skip
+        return
     options = LoadOptions(
-        topic=topic,
-        table=table,
+        topic=topic or "",
+        table=table or "",
         master=master,
         spark_settings=spark_settings(conf),
         schema=schema,
         columns=column_names(column),
         **given(access, reading, choices, lag_group, of_table),
     )
-    if dry_run and continuous:
-        raise typer.BadParameter("a dry run is of one load", param_hint="--continuous")
-    if textfile is not None and (dry_run or continuous):
-        raise typer.BadParameter("not together with --dry-run or --continuous", param_hint="--textfile")
-    if continuous:
+    if turns.continuous:
         from millrace_ops.cli.warehouse_continuous import LoopOptions, run_continuously
 
-        run_continuously(options, LoopOptions(interval_s=interval, metrics=metrics, as_json=as_json))
+        run_continuously(options, LoopOptions(interval_s=turns.interval, metrics=turns.metrics, as_json=as_json))
         return
-    _run(options, textfile, dry_run=dry_run, as_json=as_json)
+    _run(options, turns.textfile, dry_run=dry_run, as_json=as_json)
+
+
+def _load_defs(path: str, turns: TurnChoices, *, dry_run: bool, **options: Any) -> None:
+    ensure("warehouse load --defs", "pipelines")
+    from millrace_ops.cli.warehouse_defs import DefsOptions, preview_defs, run_defs, run_defs_continuously
+
+    defs = DefsOptions(path=path, **options)
+    if dry_run:
+        preview_defs(defs)
+    elif turns.continuous:
+        run_defs_continuously(defs, turns.interval)
+    else:
+        run_defs(defs)
 
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
@@ -271,14 +339,16 @@ def audit(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read all bytes of the files, too, and compare them with what was written.")
     ] = False,
+    engine: Engine,
     as_json: Json = False,
 ) -> None:
     """Check that a table has every offset of its ledger once; exit status 1 with each finding on a line."""
     from millrace_pipelines.warehouse.completeness.audit import audit as findings_of
-    from millrace_pipelines.warehouse.completeness.contents import audit_stored_files
+    from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 
-    findings = findings_of(directory, **given(topics))
-    stored = audit_stored_files(directory) if deep else None
+    with engine.tasks(f"audit {directory}") as tasks:
+        findings = findings_of(directory, **given(topics), tasks=tasks)
+        stored = audit_stored_files(directory, tasks=tasks) if deep else None
     found = [*findings, *(() if stored is None else stored.findings)]
     if as_json:
         print_json({"table": directory, "findings": found} | ({} if stored is None else {"files": stored.files}))
@@ -397,59 +467,3 @@ def print_group_error(report: LoadReport | ReloadReport) -> None:
     """Prints on stderr why the group's offsets could not be committed; nothing where they could."""
     if report.group_error is not None:
         print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
-
-
-@contextmanager
-def shown_listener() -> Iterator[LoadListener]:
-    """Yields a listener that writes to stderr: a progress bar on a terminal, else a line for each change."""
-    from rich.console import Console
-    from rich.progress import BarColumn as Bar
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield LineListener()
-        return
-    columns = (TextColumn("{task.description}"), Bar(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield BarListener(progress)
-
-
-def described(step: Step) -> str:
-    """Returns a step's name for users; for the planned load it adds that Spark starts now, which takes a while."""
-    from millrace_pipelines.warehouse.load.options import Step
-
-    return "planned, starting Spark" if step is Step.PLANNED else str(step)
-
-
-class BarListener:
-    """Shows a load as a bar of tasks."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._bar = progress.add_task("starting", total=None)
-
-    def reached(self, step: Step) -> None:
-        """Shows the name of the step beside the bar."""
-        self._progress.update(self._bar, description=described(step))
-
-    def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Moves the progress bar to the tasks done, and shows how many records they have read."""
-        self._progress.update(self._bar, completed=done, total=total, description=f"{records:,} records")
-
-
-class LineListener:
-    """Writes a line to stderr for each step and each change of the tasks done."""
-
-    def __init__(self) -> None:
-        self._done = -1
-
-    def reached(self, step: Step) -> None:
-        """Writes the name of the step to stderr."""
-        print(described(step), file=sys.stderr, flush=True)
-
-    def tasks_done(self, done: int, total: int, records: int) -> None:
-        """Writes to stderr how many tasks are done, unless none is."""
-        if done != self._done:
-            self._done = done
-            print(f"{done} of {total} tasks, {records:,} records", file=sys.stderr, flush=True)

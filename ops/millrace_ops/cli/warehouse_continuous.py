@@ -18,7 +18,8 @@ from millrace.errors import InvalidConfigError, SetupError
 from millrace.tracing import tracing_of
 from millrace_ops.cli.output import print_json
 from millrace_pipelines.spark.session import spark_session
-from millrace_pipelines.warehouse.load.load import SERVICE, ContinuousListener, Failure, load_continuously, load_topic
+from millrace_pipelines.warehouse.load.continuous import ContinuousListener, Failure, load_continuously
+from millrace_pipelines.warehouse.load.load import SERVICE, load_topic
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport

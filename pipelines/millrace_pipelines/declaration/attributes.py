@@ -173,6 +173,7 @@ class TableDeclaration(_Declared):
         schema_file: The payload's schema, a path beside the `defs.yaml`; by default the table has raw records.
         columns: Names of columns by the paths of their fields, beside those that the schema's file gives.
         mode: A row for each record, or for each key; by default what the table has.
+        deletion_vectors: Whether upserts delete rows by deletion vectors, in a table that is made now.
         isolation: Whether records of open and aborted transactions are left out.
         compression: The codec of the files written; by default what the table has.
         group: The group whose offsets tools see; by default a name made of the table's.
@@ -198,6 +199,7 @@ class TableDeclaration(_Declared):
     schema_file: str | None = Field(default=None, alias="schema", min_length=1)
     columns: Mapping[str, str] = {}
     mode: Mode | None = None
+    deletion_vectors: bool = False
     isolation: Isolation = Isolation.READ_COMMITTED
     compression: Compression | None = None
     group: str | None = Field(default=None, min_length=1)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -39,6 +40,16 @@ def declaration_errors(error: BaseException) -> list[str]:
         if isinstance(cause, ValidationError):
             return [_line(each) for each in cause.errors()]
     return []
+
+
+def validation_lines(error: ValidationError, path: str, places: SourcePositionTree | None) -> list[str]:
+    """Returns a line for each field that a file's attributes have wrong, with the field's line where it is known."""
+    return [_line({**each, "loc": (_placed(path, each["loc"], places),)}) for each in error.errors()]
+
+
+def _placed(path: str, keys: tuple[int | str, ...], places: SourcePositionTree | None) -> str:
+    position = path if places is None else places.lookup_closest_and_path(list(keys), None)[0]
+    return f"{'.'.join(map(str, ('attributes', *keys)))} at {position}"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

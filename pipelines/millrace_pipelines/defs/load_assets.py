@@ -19,6 +19,7 @@ from pydantic import Field
 
 from millrace.errors import SetupError
 from millrace_pipelines.declaration.cluster import DeclaredCluster, DeclaredTable, named, step_key, under_own_keys
+from millrace_pipelines.declaration.loads import Place, load_options
 from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_process import Context, Event, Outcome, asset_events, load_previews, run_jobs
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
@@ -72,21 +73,10 @@ class LoadConfig(dg.Config):
 
 def table_options(table: DeclaredTable, millrace: MillraceResource, run_id: str) -> LoadOptions:
     """Returns the options of a load, or a reload, of a declared table that the Dagster run `run_id` makes."""
-    declared = table.declared
-    return LoadOptions(
-        topic=table.topic,
-        bootstrap=millrace.bootstrap,
-        client_config=millrace.client_config or None,
-        table=millrace.table_dir(table.location or table.topic),
-        schema=table.schema or millrace.schema_file(table.topic),
-        columns=declared.columns,
-        isolation=declared.isolation,
-        mode=declared.mode,
-        compression=declared.compression,
-        group=declared.group,
-        max_records_per_run=declared.max_records_per_run,
-        run_id=run_id,
+    place = Place(
+        bootstrap=millrace.bootstrap, client_config=millrace.client_config or None, warehouse=millrace.warehouse_dir
     )
+    return load_options(table, place, table.schema or millrace.schema_file(table.topic), run_id)
 
 
 def noting_attempts(

@@ -39,6 +39,7 @@ from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_SUFFIX
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, MaintenanceReport, maintain
 from millrace_pipelines.warehouse.tables.find import State, table_locations, unreadable
+from millrace_pipelines.warehouse.tasks import Tasks
 
 Cell: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = "dict[str, dg.RawMetadataValue]"
@@ -333,9 +334,11 @@ def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
     )
     def table_upkeep(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         """Compacts, checkpoints and vacuums each table of the warehouse that needs it."""
-        tables = _tables(context, resource_of(context, cluster).warehouse_dir)
+        millrace = resource_of(context, cluster)
+        tables = _tables(context, millrace.warehouse_dir)
         failed: dict[str, str] = {}
-        reports = [report for table in tables for report in _kept(context, table, failed)]
+        with millrace.tasks(f"{cluster} table_upkeep") as tasks:
+            reports = [report for table in tables for report in _kept(context, table, tasks, failed)]
         if failed:
             raise dg.Failure(f"{len(failed)} of {len(tables)} tables could not be maintained", metadata=dict(failed))
         return dg.MaterializeResult(
@@ -361,10 +364,12 @@ def _tables(context: dg.AssetExecutionContext, warehouse: str) -> list[str]:
         raise dg.Failure(f"the tables of {warehouse} can't be listed: {error}") from error
 
 
-def _kept(context: dg.AssetExecutionContext, table: str, failed: dict[str, str]) -> list[MaintenanceReport]:
+def _kept(
+    context: dg.AssetExecutionContext, table: str, tasks: Tasks, failed: dict[str, str]
+) -> list[MaintenanceReport]:
     """Compacts, checkpoints and vacuums a table; returns what was done, or adds the error to `failed` by table."""
     try:
-        return maintain(table, DISK, CLOCK, MaintenancePolicy())
+        return maintain(table, DISK, CLOCK, MaintenancePolicy(), tasks=tasks)
     except TableNotFoundError as error:
         context.log.warning("%s", error)
     except (MillraceError, pa.ArrowException, OSError) as error:

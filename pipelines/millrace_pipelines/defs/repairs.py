@@ -319,15 +319,14 @@ def _erase_job(cluster: DeclaredCluster) -> dg.JobDefinition:
 
         def mend(table: DeclaredTable) -> Logged:
             location = _location(table, millrace)
-            report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id)
+            with millrace.tasks(f"erase from {location}") as tasks:
+                report = erase(location, keys, fs, dry_run=config.dry_run, run_id=context.run.run_id, tasks=tasks)
             shown: dict[str, dg.RawMetadataValue] = {}
             if config.vacuum:
                 locations = (location, *companions(location, fs))
                 gone = [vacuum(one, fs, retention_hours=AT_ONCE, dry_run=config.dry_run) for one in locations]
                 what = "files to remove" if config.dry_run else "files removed"
                 shown[what] = sum(len(report.files) for report in gone)
-                if young := sum(report.young for report in gone):
-                    shown["files that may be a running load's, which stay for a day"] = young
             return _erased(table, report, shown)
 
         with failures_in_words():

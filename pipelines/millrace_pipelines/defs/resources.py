@@ -7,7 +7,8 @@ definitions load.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, Self
 
 import dagster as dg
@@ -17,16 +18,17 @@ from millrace.client import Cluster
 from millrace.security.client_config import VARIABLE as CLIENT_CONFIG
 from millrace.security.client_config import admin_token, read_client_security
 from millrace_pipelines.declaration.cluster import ADMIN_URL, SCHEMA_DIR
+from millrace_pipelines.declaration.loads import SPARK_MASTER, table_dir
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 CLIENT_TIMEOUT_S = 20.0
 BOOTSTRAP = "MILLRACE_BOOTSTRAP"
-WAREHOUSE_DIR = "MILLRACE_WAREHOUSE_DIR"
 VARIABLES: Mapping[str, str] = {
     "client_config": CLIENT_CONFIG,  # for Spark's tasks, which may lack the variable
     "admin_url": ADMIN_URL,
     "schema_dir": SCHEMA_DIR,
-    "master": "MILLRACE_SPARK_MASTER",
+    "master": SPARK_MASTER,
     "dagster_url": "MILLRACE_DAGSTER_URL",
 }
 """The variables of fields that are empty."""
@@ -45,7 +47,7 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
             or of the file that MILLRACE_ADMIN_TOKEN_FILE names, which keep it out of all that Dagster shows.
         warehouse_dir: The folder of the tables, or s3://bucket/path.
         schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
-        master: Spark's master, for example `local[2,3]`.
+        master: Spark's master, for example `local[2,3]`; its executors, if it has some, rewrite and audit tables, too.
         spark: Settings of Spark, for every load.
         load_metrics: The folder of the files that tell Prometheus of loads (`warehouse.load.metrics`); "" for none.
         dagster_url: The webserver, which loads definitions again where topics come or go; "" for none.
@@ -77,9 +79,18 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
 
     def table_dir(self, location: str) -> str:
         """Returns the path of a table: `location` below the warehouse, or itself where it is absolute or s3://…."""
-        if "://" in location or os.path.isabs(location):
-            return location
-        return f"{self.warehouse_dir.rstrip('/')}/{location}"
+        return table_dir(self.warehouse_dir, location)
+
+    @contextmanager
+    def tasks(self, name: str) -> Iterator[Tasks]:
+        """Yields where work on tables' files runs, which `name` describes: executors of the master, or threads here."""
+        if not self.master:
+            yield THREADS
+            return
+        from millrace_pipelines.warehouse.spark_tasks import tasks_on  # noqa: PLC0415  # PySpark, once it is used
+
+        with tasks_on(self.master, self.spark, name) as tasks:
+            yield tasks
 
     def schema_file(self, topic: str) -> str | None:
         """Returns the path of the topic's declared schema, or None where it has none."""

@@ -11,7 +11,8 @@ A table that no load has created yet passes them. A table that can't be read fai
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
@@ -39,11 +40,12 @@ from millrace_pipelines.defs.table_check_results import (
 )
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
-from millrace_pipelines.warehouse.completeness.contents import audit_stored_files, portion
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.tables.find import lag_of
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 AT_NIGHT = (Check.COMPLETENESS, Check.STORED_FILES)
 AFTER_EACH_LOAD = tuple(check for check in Check if check not in AT_NIGHT)
@@ -63,6 +65,7 @@ class CheckedTable:
         schema_file: The path of its declared schema, None where it has none.
         declared: What is declared of the table, such as its bounds.
         asset_key: The key of the table's asset.
+        tasks: Where its files are read, for the checks that read all of them.
     """
 
     location: str
@@ -71,6 +74,7 @@ class CheckedTable:
     schema_file: str | None = None
     declared: TableDeclaration = RAW
     asset_key: dg.AssetKey | None = None
+    tasks: Tasks = THREADS
 
 
 def check_specs(asset: dg.AssetKey, blocking: Collection[Check] = ()) -> list[dg.AssetCheckSpec]:
@@ -111,10 +115,16 @@ EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCh
         audit_newest_load(checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs)
     ),
     Check.COMPLETENESS: lambda checked, _, fs: completeness(
-        audit(checked.location, bootstrap=checked.bootstrap, client_config=checked.client_config, fs=fs)
+        audit(
+            checked.location,
+            bootstrap=checked.bootstrap,
+            client_config=checked.client_config,
+            fs=fs,
+            tasks=checked.tasks,
+        )
     ),
     Check.STORED_FILES: lambda checked, now_ms, fs: stored_files(
-        audit_stored_files(checked.location, portion(now_ms // DAY_MS), fs)
+        audit_stored_files(checked.location, portion(now_ms // DAY_MS), fs, tasks=checked.tasks)
     ),
     Check.SKIPPED_OFFSETS: lambda checked, _, fs: skipped_offsets(
         read_skipped(checked.location, fs), allowed=checked.declared.max_skipped_offsets
@@ -153,8 +163,11 @@ def _checks_of_table(cluster: str, table: DeclaredTable) -> dg.AssetChecksDefini
         selected = {key.name for key in context.selected_asset_check_keys}
         wanted = [check for check in Check if check.value in selected]
         with failures_in_words():
-            checked = checked_table(table, resource_of(context, cluster))
-            yield from evaluate(checked, wanted, CLOCK.now_ms(), DISK)
+            millrace = resource_of(context, cluster)
+            checked = checked_table(table, millrace)
+            here = millrace.tasks(f"audit {checked.location}") if {*AT_NIGHT} & {*wanted} else nullcontext(THREADS)
+            with here as tasks:
+                yield from evaluate(replace(checked, tasks=tasks), wanted, CLOCK.now_ms(), DISK)
 
     return checks
 

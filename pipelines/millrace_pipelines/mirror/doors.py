@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from millrace.client import Cluster, Groups, SimpleConsumer
 from millrace.client.fetched import IsolationLevel
@@ -23,6 +24,7 @@ from millrace_pipelines.mirror.copying import CopyDoors, Copying, TransactionBou
 from millrace_pipelines.mirror.fetching import Fetcher
 from millrace_pipelines.mirror.following import FollowDoors, Following
 from millrace_pipelines.mirror.loops import Surroundings
+from millrace_pipelines.mirror.lost_progress import restored
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, create_offset_map_topic
 from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, explained, needing, side_of
 from millrace_pipelines.mirror.settings import MirrorSettings, Source
@@ -57,12 +59,17 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
+    cluster: Cluster
     consumer: SimpleConsumer
     side: str
 
-    def end(self, place: Partition, epoch: int) -> EpochEnd:
-        """Returns where a leader epoch ends at the source."""
+    def end(self, place: Partition, epoch: int, progress: int) -> EpochEnd:
+        """Returns where a leader epoch ends at the source; that it ends below the progress, the newest leader says."""
         with needing(self.side, topic=f"Describe on topic {place[0]}"):
+            found = self.consumer.epoch_end(*place, epoch)
+            if found.end_offset >= progress:
+                return found
+            self.cluster.newest_metadata([place[0]])
             return self.consumer.epoch_end(*place, epoch)
 
 
@@ -125,9 +132,10 @@ def copying_of(
     doors = CopyDoors(
         fetches=Fetcher(fetched, COMMITTED, side),
         source=looks,
-        epoch_end=_Epochs(SimpleConsumer(at_source), side).end,
+        epoch_end=_Epochs(at_source, SimpleConsumer(at_source), side).end,
         target=ClusterLooks(at_target, UNCOMMITTED, TARGET),
         progress=_Progress(Groups(at_target), group_id).read,
+        restored=partial(restored, at_target, source.name),
         transaction=Transaction(source.name, producer, around.clock, gives_up),
         check_gap=looks.check_gap,
     )

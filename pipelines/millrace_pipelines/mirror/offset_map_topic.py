@@ -6,8 +6,9 @@ A record has the runs of one transaction in one partition (`offset_map`), and is
     u8            u16                         u16              i32         i64                   UTF-8
 
 All records of a partition are in one partition of this topic, by the hash of both names and the partition. The topic is
-compacted. Records whose runs the target has deleted are removed by tombstones, but for the newest of each partition:
-it tells where the map ends. Since target offsets never return, no tombstone meets a newer record.
+compacted. The header `progress` has what the group has committed with the runs, so that it can be made again where the
+group loses it. Records whose runs the target has deleted are removed by tombstones, but for the newest of each
+partition: it tells where the map ends. Since target offsets never return, no tombstone meets a newer record.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.client.fetched import IsolationLevel
 from millrace.client.metadata import Partition
 from millrace.client.producer.plugins import partition_for_key
-from millrace.errors import RecordError, TopicExistsError
+from millrace.errors import ClientError, RecordError, TopicExistsError
 from millrace.records.record import NewRecord, Record
 from millrace_pipelines.mirror.offset_map import (
     MappedRuns,
@@ -41,6 +42,7 @@ RUNS_PER_RECORD = 20_000  # of 30 bytes at most: below the size of a batch that 
 TOMBSTONES_PER_BATCH = 1000
 MAX_TOMBSTONES = 100_000  # of one partition of the topic at a time
 VERSION = 1
+PROGRESS = "progress"  # the header
 WAY_ON = "remove it from there with a tombstone, once it is known who has written it"
 
 _HEAD = Struct(">BHHiq")
@@ -61,6 +63,20 @@ class MapRecord(NamedTuple):
     partition: int
     key: bytes
     value: bytes | None
+
+
+class LastMapped(NamedTuple):
+    """The newest record of a partition: up to where the source is mirrored with it, and where its runs end here."""
+
+    next_source: int
+    target_end: int
+    progress: bytes | None
+
+
+class OpenMapError(ClientError):
+    """A transaction is open in the topic of offset maps, so that the newest records can't be told."""
+
+    retriable = True
 
 
 def create_offset_map_topic(cluster: Cluster, *, replication_factor: int = -1) -> None:
@@ -136,13 +152,34 @@ class OffsetMaps:
         known = {one: self._read_to.get(one, 0) for one in partitions}
         found = {one: self._maps.get(one) or OffsetMap() for one in partitions}
         committed = _CommittedRecords(self._cluster, index)
-        for offset, key, mapped in committed.since(min(known.values())):
+        for offset, key, mapped, _ in committed.since(min(known.values())):
             one = (key.topic, key.partition)
             if key.mirror == self._mirror and mapped is not None and offset >= known.get(one, offset + 1):
                 found[one].go_on(mapped)
         self._maps |= found
         self._read_to |= dict.fromkeys(found, committed.end)
         return found
+
+
+def last_mapped(cluster: Cluster, mirror: str, partitions: Iterable[Partition]) -> dict[Partition, LastMapped]:
+    """Returns the newest record of each of these partitions of the source that has any.
+
+    Raises OpenMapError where it can't be told now, and OffsetMapError for a record that no mirror has written.
+    """
+    wanted: dict[int, set[Partition]] = {}
+    for one in partitions:
+        wanted.setdefault(map_partition(mirror, *one), set()).add(one)
+    found: dict[Partition, LastMapped] = {}
+    for index, places in wanted.items():
+        committed = _CommittedRecords(cluster, index)
+        if committed.has_open:
+            raise OpenMapError(f"a transaction is open in {OFFSET_MAP_TOPIC}-{index}")
+        for entry in committed.since(0):
+            place = entry.key.topic, entry.key.partition
+            if entry.key.mirror == mirror and place in places and entry.mapped is not None:
+                end = entry.mapped.runs[-1].target_end
+                found[place] = LastMapped(entry.mapped.next_source, end, entry.progress)
+    return found
 
 
 def remove_passed(cluster: Cluster, mirror: str, log_starts: Mapping[Partition, int]) -> int:
@@ -170,6 +207,7 @@ class _Entry(NamedTuple):
     offset: int
     key: MapKey
     mapped: MappedRuns | None
+    progress: bytes | None = None
 
 
 class _CommittedRecords:
@@ -178,7 +216,9 @@ class _CommittedRecords:
     def __init__(self, cluster: Cluster, index: int) -> None:
         self._consumer = SimpleConsumer(cluster)
         self._index = index
+        log_end = self._consumer.latest(OFFSET_MAP_TOPIC, index, IsolationLevel.READ_UNCOMMITTED)
         self.end = self._consumer.latest(OFFSET_MAP_TOPIC, index, IsolationLevel.READ_COMMITTED)
+        self.has_open = self.end < log_end
 
     def since(self, offset: int) -> Iterator[_Entry]:
         """Yields what the records from an offset on say; raises OffsetMapError."""
@@ -200,14 +240,14 @@ def _entry(record: Record) -> _Entry:
     mapped = decode_runs(record.value)
     if not mapped.runs or mapped.runs[0].target != key.first_target:
         raise OffsetMapError(f"its key says that it begins at target offset {key.first_target}, and its value does not")
-    return _Entry(record.offset, key, mapped)
+    return _Entry(record.offset, key, mapped, dict(record.headers).get(PROGRESS))
 
 
 def _passed(entries: Iterable[_Entry], mirror: str, log_starts: Mapping[Partition, int]) -> list[MapKey]:
     """Returns the keys of records that lie below the log start, are not the newest of theirs, and have no tombstone."""
     newest: dict[Partition, tuple[MapKey, Run]] = {}
     passed: dict[MapKey, None] = {}
-    for _, key, mapped in entries:
+    for _, key, mapped, _ in entries:
         one = (key.topic, key.partition)
         if key.mirror != mirror or one not in log_starts:
             continue

@@ -31,7 +31,8 @@ class Unshared(NamedTuple):
     records: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} has {self.records} records at offsets {self.begin} to {self.end - 1}"
+        many = f"{self.records} record{'' if self.records == 1 else 's'}"
+        return f"{self.topic}-{self.partition} has {many} at offsets {self.begin} to {self.end - 1}"
 
 
 def unshared(here: Cluster, there: Cluster, over: TopicState) -> Iterator[Unshared]:

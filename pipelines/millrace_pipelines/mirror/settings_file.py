@@ -1,6 +1,7 @@
 """Reads the settings of a mirror from options and a file, and names what is wrong by its line and key.
 
-TOML's parser tells no lines: that of a key is found by looking for the key below its table's header.
+TOML's parser tells no lines: that of a key is found by looking for the key below its table's header. Names of files in
+it are relative to its own folder, those in options to the current one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from millrace.addresses import parse_addresses
 from millrace.client.client_settings import TABLE
 from millrace.client.client_settings import check_known as check_property
 from millrace.errors import InvalidConfigError, MalformedValueError
+from millrace.security.client_config import ENV
 from millrace.security.client_security import is_of_security
 from millrace.suggestions import did_you_mean
 from millrace.zk.security import ZOOKEEPER_SECURITY
@@ -26,6 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 HEADER = re.compile(r"\s*(\[\[?)\s*([\w.-]+)\s*\]\]?")
 KEY = re.compile(r"""\s*["']?([\w.-]+)["']?\s*=""")
 SOURCES, TARGET = "sources", "target"
+OF_FILES = re.compile(r"client_config|(.*\.)?location")  # settings whose value is the name of a file
 PATTERNS = ("topics", "topics_exclude", "groups", "groups_exclude")  # for all sources, unless one has its own
 
 Key = tuple[str | int, ...]
@@ -53,9 +56,23 @@ def parse_source(text: str) -> dict[str, str]:
 def _file(path: str) -> tuple[dict[str, Any], dict[Key, int]]:
     try:
         text = Path(path).read_text(encoding="utf-8")
-        return tomllib.loads(text), _lines(text)
+        return _beside(Path(path).parent, tomllib.loads(text)), _lines(text)
     except (OSError, ValueError) as error:
         raise InvalidConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _beside(folder: Path, given: Any) -> Any:
+    """Returns what a file says, with the names of files in it as seen from here, given the folder where it lies."""
+    if isinstance(given, Mapping):
+        return {
+            name: str(folder / one) if _names_file(name, one) else _beside(folder, one) for name, one in given.items()
+        }
+    return [_beside(folder, one) for one in given] if isinstance(given, list) else given
+
+
+def _names_file(name: str, value: object) -> bool:
+    is_name = isinstance(value, str) and value != "" and not value.startswith(ENV)
+    return is_name and OF_FILES.fullmatch(name) is not None
 
 
 def _lines(text: str) -> dict[Key, int]:

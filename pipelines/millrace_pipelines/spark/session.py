@@ -188,12 +188,14 @@ class SharedSession:
         self._settings = settings
         self._stack = ExitStack()
         self._session: SparkSession | None = None
+        self._lock = threading.Lock()  # loads on several threads may need it at once
 
     def get(self) -> SparkSession:
         """Returns the session, which it starts at the first call; raises SetupError where it can't start."""
-        if self._session is None:
-            self._session = self._stack.enter_context(spark_session(self._name, self._master, self._settings))
-        return self._session
+        with self._lock:
+            if self._session is None:
+                self._session = self._stack.enter_context(spark_session(self._name, self._master, self._settings))
+            return self._session
 
     def __enter__(self) -> Self:
         return self

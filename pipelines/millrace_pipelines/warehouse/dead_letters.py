@@ -39,11 +39,12 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     current_files,
     rewrite,
 )
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, DeadLetter
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 Offsets = npt.NDArray[np.int64]
 BATCH_ROWS = 10_000
@@ -79,17 +80,22 @@ def dead_letters_in(table: Table, name: str, columns: Sequence[str] | None = Non
     A dead letter that is older than a column has null in it, but in the column `ledger` the table's first ledger.
     """
     wanted = list(DEAD_LETTER_SCHEMA.names if columns is None else columns)
+    ledger = first_ledger(table)
     for batch in blocks_of(table, name, BATCH_ROWS, wanted):
-        yield completed(table, pa.table(batch), wanted)
+        yield completed(ledger, pa.table(batch), wanted)
 
 
-def completed(table: Table, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
+def first_ledger(table: Table) -> str:
+    """Returns the name of a table's first ledger, to which dead letters belong that are older than ledgers' names."""
+    return next(iter(former_ledgers(table)), ledger_of(table).name)
+
+
+def completed(ledger: str, dead_letters: pa.Table, names: Sequence[str]) -> pa.Table:
     """Returns dead letters with the columns in `names`; what an older file lacks is null, or the first ledger."""
     found = as_schema(dead_letters, pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names]))
     if LEDGER not in names:
         return found
-    first_ledger = next(iter(former_ledgers(table)), ledger_of(table).name)
-    return found.set_column(list(names).index(LEDGER), LEDGER, filled(found.column(LEDGER), first_ledger))
+    return found.set_column(list(names).index(LEDGER), LEDGER, filled(found.column(LEDGER), ledger))
 
 
 def dead_letters_of(table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -11,7 +11,13 @@ WarehouseError
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
 ├── QueryError                SQL that can't be run over the tables
+├── ExecutorSetupError        Spark's executors lack Millrace or its Python, or have another version of them
 ├── FolderNotSharedError      an executor does not see the table's folder, or may not write into it
+├── AddressError              an address that names no store, or no table in one
+├── StoreError                a store that does not do what it is asked; another run may pass
+│   └── StoreDeniedError      a store that refuses the credentials, or a right that they lack
+├── UnsafeStoreError          a store in which two writers could overwrite one another's commit
+├── LeaseLostError            an operation that was taken for dead; nothing of it was committed
 └── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
 """
 
@@ -72,9 +78,33 @@ class LoadFailedError(WarehouseError, retriable=True):
     """
 
 
+class ExecutorSetupError(WarehouseError):
+    """Spark's executors lack Millrace or its Python, or have another version of them; nothing was committed."""
+
+
 class FolderNotSharedError(WarehouseError):
     """A Spark executor does not see the table's folder, or may not write into it; nothing was written."""
 
 
-NOT_COMMITTED = (StaleLedgerError, TableRefusedError)
+class AddressError(WarehouseError):
+    """An address names no store that is known, or no table in one."""
+
+
+class StoreError(WarehouseError, OSError, retriable=True):
+    """A store does not do what it is asked, such as one that can't be reached."""
+
+
+class StoreDeniedError(StoreError, retriable=False):
+    """A store refuses the credentials, or a right that they lack."""
+
+
+class UnsafeStoreError(WarehouseError):
+    """A store does not honour conditional writes, so that a commit could overwrite another."""
+
+
+class LeaseLostError(WarehouseError, retriable=True):
+    """An operation did not renew its lease in time and was taken for dead; nothing of it was committed."""
+
+
+NOT_COMMITTED = (StaleLedgerError, TableRefusedError, LeaseLostError)
 """The errors of a commit after which it is certain that it was not made."""

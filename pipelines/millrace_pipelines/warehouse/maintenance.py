@@ -8,8 +8,9 @@ A table's dead letters get the same (`maintain`). What a crash leaves undone, th
 
 Compaction makes few large files of many small ones, with the same rows. A file is small below three quarters of the
 target size; larger ones are left as they are. Small files are put into bins of about the target size, in the order of
-their partitions and offsets, so that the bounds in the log stay narrow; a bin with one file is left too. As many bins
-as there are cores are written at once and committed together, so that a crash or a lost race costs no more than those.
+their partitions and offsets, so that the bounds in the log stay narrow; a bin with one file is left too. A file with a
+deletion vector is written without the deleted rows, whatever its size. As many bins
+as tasks run at once are written and committed together, so that a crash or a lost race costs no more than those.
 The ledger stays as it is, and readers of the table's changes see none.
 
 Vacuum removes files that no reader needs any more:
@@ -17,10 +18,9 @@ Vacuum removes files that no reader needs any more:
     removed files     named by an older version only: kept until the retention has passed since their removal
     orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
                       and for as long as their operation holds a lease; also files of offsets that no lineage names
-    deletion vectors  of other engines: kept like the files that they are of (`delta.log_actions`)
-
-An object store has no leases. There a file that no commit has removed may be a running load's, so it is kept until it
-is a day old, whatever the retention; what a commit has removed, such as an erasure, goes as in a folder.
+    indexes of keys   as soon as their data file is gone
+    deletion vectors  kept like the files that they are of (`delta.log_actions`); one that no version names is kept for
+                      as long as any operation holds a lease, for its name has no operation
 
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
 before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
@@ -29,29 +29,30 @@ report names the file. A crash leaves some of the files to the next vacuum.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
-from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
+from millrace_pipelines.warehouse.delta.deletion_vectors import is_vector
+from millrace_pipelines.warehouse.delta.files import DataFile, indexed_name, operation_of
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
-from millrace_pipelines.warehouse.delta.log_actions import files_of_versions, removed_files
+from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.store import held_leases, store_at
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import asked_leases, forget_ended
+from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 DEFAULT_TARGET_BYTES = 256 << 20
 DEFAULT_RETENTION_HOURS = 7 * 24
-MIN_UNLEASED_RETENTION_HOURS = 24
 HOUR_MS = 60 * 60 * 1000
 
 
@@ -70,14 +71,18 @@ class CompactionReport:
 
 
 def plan_compaction(files: Iterable[CurrentFile], target_bytes: int) -> list[list[CurrentFile]]:
-    """Puts small files with the same partition values into bins of about the target size, of at least two files."""
+    """Puts small files with the same partition values into bins of about the target size, of at least two files.
+
+    A file with a deletion vector is put into one whatever its size, and may be alone there.
+    """
     bins: list[list[CurrentFile]] = []
-    for file in sorted((file for file in files if file.size_bytes < target_bytes * 3 // 4), key=_order):
+    chosen = (file for file in files if file.size_bytes < target_bytes * 3 // 4 or file.has_vector)
+    for file in sorted(chosen, key=_order):
         if bins and bins[-1][0].partition_values == file.partition_values and _size(bins[-1], file) <= target_bytes:
             bins[-1].append(file)
         else:
             bins.append([file])
-    return [files for files in bins if len(files) > 1]
+    return [files for files in bins if len(files) > 1 or files[0].has_vector]
 
 
 def _size(files: Iterable[CurrentFile], one_more: CurrentFile) -> int:
@@ -91,9 +96,14 @@ def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], 
 
 
 def compact(
-    location: str, fs: FileSystem, clock: Clock, *, target_bytes: int = DEFAULT_TARGET_BYTES
+    location: str,
+    fs: FileSystem,
+    clock: Clock,
+    *,
+    target_bytes: int = DEFAULT_TARGET_BYTES,
+    tasks: Tasks = THREADS,
 ) -> CompactionReport:
-    """Joins a table's small files into larger ones, in as many commits as it takes.
+    """Joins a table's small files into larger ones, in as many commits as it takes, each file in one of the tasks.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -104,8 +114,8 @@ def compact(
     report = CompactionReport(table=location)
     written: set[str] = set()
     while True:
-        wave = _Wave(fs, target_bytes, written)
-        version = rewrite(location, fs, wave.make, Access.REARRANGE)
+        wave = _Wave(fs, target_bytes, written, tasks)
+        version = rewrite(location, fs, wave.make, Access.REARRANGE, tasks=tasks)
         if version is None:
             return report
         written |= {file.name for file in wave.after}
@@ -122,45 +132,55 @@ def compact(
 
 
 class _Wave:
-    """One commit of a compaction: as many bins (files to join) as there are cores, without files it wrote itself."""
+    """One commit of a compaction: as many bins (files to join) as tasks run at once, without files it wrote itself."""
 
-    def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str]) -> None:
+    def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str], tasks: Tasks) -> None:
         self._fs = fs
         self._target_bytes = target_bytes
         self._written = written
+        self._tasks = tasks
         self.before: list[CurrentFile] = []
         self.after: list[DataFile] = []
 
     def make(self, table: Table, operation_id: str) -> Rewrite | None:
         """Writes a file for each bin of this version's small files; returns None where nothing is to be joined."""
         files = [file for file in current_files(table) if file.name not in self._written]
-        bins = plan_compaction(files, self._target_bytes)[: os.cpu_count()]
+        bins = plan_compaction(files, self._target_bytes)[: self._tasks.at_once]
         if not bins:
             return None
-        with ThreadPoolExecutor(len(bins)) as pool:
-            merged = pool.map(partial(self._merge, table, operation_id), range(len(bins)), bins)
-            self.after = [file for file in merged if file is not None]
+        join = _Join(TaskTable.of(table, self._fs, operation_id), operation_id)
+        self.after = [file for file in self._tasks.run(join, enumerate(bins)) if file is not None]
         self.before = [file for files in bins for file in files]
         lineage = {"kind": "compact", "files_before": len(self.before), "files_after": len(self.after)}
         return Rewrite(added=self.after, removed=self.before, lineage=lineage, data_change=False)
 
-    def _merge(self, table: Table, operation_id: str, number: int, files: Sequence[CurrentFile]) -> DataFile | None:
-        with writer(table, operation_id, number, self._fs, files[0]) as output:
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """Writes the rows of several files into one."""
+
+    table: TaskTable
+    operation_id: str
+
+    def __call__(self, piece: tuple[int, Sequence[CurrentFile]]) -> DataFile | None:
+        number, files = piece
+        with writer(self.table, self.operation_id, number, self.table.fs, files[0]) as output:
             for file in files:
-                for rows in read_rows(table, file.name):
+                for rows in read_rows(self.table, file.name):
                     output.write(rows)
-            merged = output.finish()
-        if (0 if merged is None else merged.rows) != sum(file.rows for file in files):
-            raise WarehouseError(f"{table.location}: {[file.name for file in files]} have not the rows the log says")
-        return merged
+            joined = output.finish()
+        if (0 if joined is None else joined.rows) != sum(file.rows for file in files):
+            raise WarehouseError(
+                f"{self.table.location}: {[file.name for file in files]} have not the rows the log says"
+            )
+        return joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
     """The files that a vacuum removed from one table, or would.
 
-    `running` counts those that it left to running operations, and `young` those in an object store that may be a
-    running operation's, and are kept until they are MIN_UNLEASED_RETENTION_HOURS old.
+    `running` counts those that it left to running operations.
     """
 
     table: str
@@ -168,7 +188,6 @@ class VacuumReport:
     bytes: int
     running: int
     dry_run: bool
-    young: int = 0
 
 
 def vacuum(
@@ -190,12 +209,9 @@ def vacuum(
     table = Table.load(location, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
-    young = set() if store.is_local else _young(table, unneeded)
-    now_ms = clock.now_ms()
-    before_ms = now_ms - retention_hours * HOUR_MS
-    unleased_hours = 0 if store.is_local else MIN_UNLEASED_RETENTION_HOURS
-    old_offsets = offset_files(store, sorted(there), min(before_ms, now_ms - unleased_hours * HOUR_MS))
-    running = held_leases(location, fs, dry_run=dry_run)
+    before_ms = clock.now_ms() - retention_hours * HOUR_MS
+    old_offsets = offset_files(store, sorted(there), before_ms)
+    running = _running(location, fs, dry_run=dry_run)
     table = Table.load(location, fs)
     named = {
         *table.file_names(),
@@ -203,8 +219,9 @@ def vacuum(
         *named_by(table.lineage() if old_offsets else ()),
     }
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
-    left = [name for name in candidates if operation_of(name) in running]
-    files = [name for name in candidates if name not in young and operation_of(name) not in running]
+    left = [name for name in candidates if _may_be_of(name, running)]
+    files = [name for name in candidates if name not in left]
+    files += _indexes_without_files(there, files, running)
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:
         table.sync_log()
@@ -215,15 +232,35 @@ def vacuum(
         bytes=size_bytes,
         running=len(left),
         dry_run=dry_run,
-        young=len(young & {*candidates}),
     )
 
 
-def _young(table: Table, unneeded: Sequence[str]) -> set[str]:
-    """Returns those of the files that are unneeded for which no commit says so, and which are not a day old yet."""
-    old = set(table.unneeded_files(MIN_UNLEASED_RETENTION_HOURS))
-    candidates = [name for name in unneeded if name not in old]
-    return set(candidates) - removed_files(table) if candidates else set()
+def _may_be_of(name: str, running: AbstractSet[str]) -> bool:
+    """Returns whether a file may have been written by one of the running operations."""
+    return operation_of(name) in running or (is_vector(name) and bool(running))
+
+
+def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], running: AbstractSet[str]) -> list[str]:
+    """Returns the names of the indexes of keys whose data files are gone, or are removed now."""
+    stays = there - {*removed}
+    indexes = sorted(name for name in there if indexed_name(name) is not None and operation_of(name) not in running)
+    return [name for name in indexes if indexed_name(name) not in stays]
+
+
+def _running(location: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str]:
+    """Returns the operations that run on a table; unless `dry_run`, those that don't any more can't commit after this.
+
+    What an operation whose lease had to be ended may still have on its way, a fence keeps out of the table and of its
+    dead letters.
+    """
+    asked = asked_leases(location, fs, dry_run=dry_run)
+    if asked.ended:
+        rows = location.rstrip("/").removesuffix(DEAD_LETTERS_SUFFIX)
+        for each in (rows, dead_letters_dir(rows)):
+            if (table := load_if_there(each, fs)) is not None:
+                table.fence()
+        forget_ended(location, asked.ended, fs)
+    return asked.held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +290,12 @@ class MaintenanceReport:
     vacuum: VacuumReport
 
 
-def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> list[MaintenanceReport]:
+def maintain(
+    location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, *, tasks: Tasks = THREADS
+) -> list[MaintenanceReport]:
     """Compacts, checkpoints and vacuums a table and its dead letters, as far as the policy says that they need it.
+
+    Compaction runs in the tasks.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -265,7 +306,7 @@ def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePol
     tables = (location, *companions(location, fs))
     for each in tables:
         Table.load(each, fs).check_access(Access.REARRANGE)
-    return [_keep(each, fs, clock, policy) for each in tables]
+    return [_keep(each, fs, clock, policy, tasks) for each in tables]
 
 
 def checkpoint(location: str, fs: FileSystem) -> int:
@@ -275,9 +316,10 @@ def checkpoint(location: str, fs: FileSystem) -> int:
     return table.version
 
 
-def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> MaintenanceReport:
-    small = sum(len(files) for files in plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes))
-    done = compact(location, fs, clock, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
+def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, tasks: Tasks) -> MaintenanceReport:
+    small, done = _small_files(location, fs, policy), None
+    if small >= policy.min_small_files:
+        done = compact(location, fs, clock, target_bytes=policy.target_bytes, tasks=tasks)
     table = Table.load(location, fs)
     is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
     return MaintenanceReport(
@@ -286,3 +328,9 @@ def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy
         checkpoint_version=checkpoint(location, fs) if is_due else None,
         vacuum=vacuum(location, fs, retention_hours=policy.retention_hours),
     )
+
+
+def _small_files(location: str, fs: FileSystem, policy: MaintenancePolicy) -> int:
+    """Returns how many files a compaction would join."""
+    bins = plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes)
+    return sum(len(files) for files in bins)

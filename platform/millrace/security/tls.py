@@ -42,6 +42,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
     pkcs12,
@@ -51,6 +52,7 @@ from millrace.errors import InvalidConfigError, TlsError
 from millrace.security.protocols import IDENTIFICATION
 
 KEY_STORE, TRUST_STORE = "ssl.keystore", "ssl.truststore"
+STORES = (f"{KEY_STORE}.", f"{TRUST_STORE}.")
 KEY_PASSWORD = "ssl.key.password"  # noqa: S105 -- the name of a property
 BLOCK = re.compile(r"-----BEGIN (?P<label>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=label)-----", re.DOTALL)
 CERTIFICATE, ENCRYPTED_KEY, KEY = "CERTIFICATE", "ENCRYPTED PRIVATE KEY", "PRIVATE KEY"
@@ -108,6 +110,22 @@ def read_trust_store(properties: Mapping[str, str]) -> Sequence[x509.Certificate
     if not found:
         raise InvalidConfigError(f"{place}: Invalid value, it has no certificate")
     return found
+
+
+def without_files(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns a client's properties with the contents of its stores in PEM, in place of their files and passwords.
+
+    Raises InvalidConfigError for a store that can't be read. The private key is not encrypted in what is returned.
+    """
+    trusted, own = read_trust_store(properties), read_key_store(properties)
+    others = {name: value for name, value in properties.items() if not name.startswith((*STORES, KEY_PASSWORD))}
+    if trusted is not None:
+        others |= {f"{TRUST_STORE}.type": "PEM", f"{TRUST_STORE}.certificates": pem_of(trusted).decode()}
+    if own is not None:
+        key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        chain = pem_of(own.chain).decode()
+        others |= {f"{KEY_STORE}.type": "PEM", f"{KEY_STORE}.key": key, f"{KEY_STORE}.certificate.chain": chain}
+    return others
 
 
 def pem_of(certificates: Sequence[x509.Certificate]) -> bytes:

@@ -16,18 +16,19 @@ from millrace_support.running_mirrors import Roles
 PARTITIONS = 3
 
 
-def both_ways(home: str, abroad: str, way: Way) -> tuple[Roles, Roles]:
+def both_ways(home: str, abroad: str, way: Way, *, keep_names: bool = False) -> tuple[Roles, Roles]:
     """Creates a topic at home; returns the mirror of it that goes abroad, and the one that goes back."""
     name = f"t{uuid4().hex[:8]}"
     with Cluster(home) as cluster:
         Admin(cluster).create_topic(name, PARTITIONS)
-    over = Roles(f"e{name}", home, abroad, name, way)
-    return over, Roles(f"w{name}", abroad, home, f"{over.name}[.]{name}")
+    over = Roles(f"e{name}", home, abroad, name, way, keep_names)
+    there = name if keep_names else f"{over.name}[.]{name}"
+    return over, Roles(f"w{name}", abroad, home, there, keep_names=keep_names)
 
 
 def names_of(over: Roles) -> tuple[str, str]:
     """Returns what the topic is called at home, and abroad."""
-    return over.topics, f"{over.name}.{over.topics}"
+    return over.topics, over.topics if over.keep_names else f"{over.name}.{over.topics}"
 
 
 class Travellers:

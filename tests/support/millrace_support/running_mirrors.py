@@ -69,4 +69,5 @@ class Roles(NamedTuple):
 
     def options(self) -> list[str]:
         """Returns the options that name both sides and the topics."""
-        return ["--source", f"{self.name}={self.source}", "--target", self.target, "--topics", self.topics]
+        sides = ["--source", f"{self.name}={self.source}", "--target", self.target, "--topics", self.topics]
+        return [*sides, "--keep-names"] if self.keep_names else sides

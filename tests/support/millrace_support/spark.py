@@ -31,6 +31,7 @@ from millrace.java import java_home_for_spark
 from millrace.lifeline import cut_lifeline, start_with_lifeline
 from millrace.ports import free_port
 from millrace_benchmarks.kafka_broker import class_archive_flags
+from millrace_support.spark_machines import SPARK, WORK, Machine
 
 START_TIMEOUT_S = 400.0
 STOP_TIMEOUT_S = 20.0
@@ -116,9 +117,15 @@ class SparkServer:
 
 
 class SparkCluster:
-    """A standalone master and its workers, with one core each by default."""
+    """A standalone master and its workers, of one core each by default, here or each on a machine of its own.
 
-    def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1) -> None:
+    `hosts` are those of workers here, in turn.
+    """
+
+    def __init__(
+        self, directory: Path, *, workers: int = 2, cores: int = 1, hosts: Sequence[str] = (LOOPBACK,),
+        machines: Sequence[Machine] = (),
+    ) -> None:  # fmt: skip
         self._master = SparkServer(
             "Spark's master",
             [*_spark_class(MASTER), "--host", LOOPBACK, "--port", "0", "--webui-port", "0"],
@@ -126,12 +133,16 @@ class SparkCluster:
             r"Starting Spark master at (spark://\S+)",
         )
         self.master = self._master.said.group(1)
-        place = ["--host", LOOPBACK, "--webui-port", "0", "--cores", str(cores), "--memory", "2g", self.master]
+        size = ["--webui-port", "0", "--cores", str(cores), "--memory", "2g", self.master]
         self.workers: list[SparkServer] = []
         try:
-            for number in range(workers):
+            for number in range(len(machines) or workers):
                 work = directory / f"worker-{number}"
+                place = ["--host", hosts[number % len(hosts)], *size]
                 command = [*_spark_class(WORKER), "--work-dir", str(work), *place]
+                if machines:
+                    worker = [f"{SPARK}/bin/spark-class", WORKER, "--work-dir", WORK, *place]
+                    command = machines[number].command(*worker)
                 self.workers.append(
                     SparkServer("Spark's worker", command, work, r"Successfully registered with master")
                 )

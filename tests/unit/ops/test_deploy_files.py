@@ -174,7 +174,9 @@ def test_a_mirror_starts_with_the_pod_s_options_and_files():
     assert settings_volume["projected"]["sources"] == named
     assert config["files"] == ["mirror.toml"]
     settings = read_settings(str(MIRROR / "mirror.toml"))
-    assert [one.client_config for one in (settings.target, *settings.sources)] == secret["files"]
+    assert [one.client_config for one in (settings.target, *settings.sources)] == [
+        str(MIRROR / one) for one in secret["files"]
+    ]
 
 
 def test_a_budget_leaves_one_of_two_instances_of_a_mirror():

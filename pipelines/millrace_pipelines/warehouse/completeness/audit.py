@@ -13,9 +13,10 @@ It compares the table's history with its files:
                 inserted less those deleted and erased. Which offsets are missing is not known there: a row stays only
                 until a newer record has its key, and which of the offsets are rows is known to the topic alone
 
-With the address of a cluster it also compares the ledger with the topic. Memory is bounded, whatever the table's
-size: keys are held as 64-bit hashes, at most about KEYS_PER_PASS in each pass, and only keys whose hash is there twice
-are compared themselves.
+With the address of a cluster it also compares the ledger with the topic. Files are read in tasks (`warehouse.tasks`),
+and memory is bounded, whatever the table's size: the driver has a byte for each of WINDOW_OFFSETS offsets. Of keys a
+task has 64-bit hashes, about KEYS_PER_PASS in each pass, and only keys whose hash is there twice are compared
+themselves.
 
 What the newest load added is audited at a cost that does not grow with the table:
 
@@ -35,8 +36,8 @@ counts those too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,12 +48,22 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import values_of
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.completeness.contents import Contents, DeadLetterContents, shown, way_on
+from millrace_pipelines.warehouse.completeness.contents import (
+    Contents,
+    DeadLetterContents,
+    Reader,
+    RowGroup,
+    UnreadableError,
+    shown,
+    way_on,
+)
 from millrace_pipelines.warehouse.completeness.expected import Expected
 from millrace_pipelines.warehouse.completeness.tally import (
+    SHOWN,
     WINDOW_OFFSETS,
     ClaimedInterval,
     Coverage,
+    Stray,
     absent_since,
     chain_findings,
     coverage_findings,
@@ -68,10 +79,16 @@ from millrace_pipelines.warehouse.completeness.tally import (
 )
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import current_files
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.keys.removal import may_have
-from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
+from millrace_pipelines.warehouse.ledger.ledger import (
+    Ledger,
+    LedgerEntry,
+    entries_of,
+    former_ledgers,
+    ledger_of,
+    next_app_id,
+)
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.history import (
     LOOKED_BACK,
@@ -81,39 +98,74 @@ from millrace_pipelines.warehouse.load.history import (
     commits_since,
     newest_load,
 )
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import mode_of
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 KEYS_PER_PASS = 8 << 20
 KEY = "key"
 
 
-def repeated_keys(contents: Contents, keys_per_pass: int = KEYS_PER_PASS) -> list[bytes]:
+class RepeatedKeys(NamedTuple):
+    """How many keys more than one row has, and the first few of them."""
+
+    number: int
+    first: Sequence[bytes]
+
+
+def repeated_keys(contents: Contents, keys_per_pass: int = KEYS_PER_PASS) -> RepeatedKeys:
     """Returns the keys that more than one row of the table has; rows that can't be read are left out."""
     passes = max(1, -(-contents.rows // keys_per_pass))
-    repeated: list[bytes] = []
-    for number in range(passes):
-        suspects = _repeated_hashes(contents, number, passes)
-        if len(suspects):
-            wanted = set(suspects.tolist())
-            counts = Counter(key for keys in _keys(contents) for key in keys if xxh3_64_intdigest(key) in wanted)
-            repeated += [key for key, count in counts.items() if count > 1]
-    return sorted(repeated)
+    found = list(contents.passes(_KeyPass(contents.reader, contents.row_groups, passes), range(passes)))
+    for path, what in (unreadable for one in found for unreadable in one.unreadable):
+        contents.find(path, what)
+    first = sorted(key for one in found for key in one.repeated.first)
+    return RepeatedKeys(sum(one.repeated.number for one in found), first[: SHOWN + 1])
 
 
-def _repeated_hashes(contents: Contents, number: int, passes: int) -> npt.NDArray[np.uint64]:
-    parts = [np.zeros(0, np.uint64)]
-    for keys in _keys(contents):
-        hashes = np.fromiter(map(xxh3_64_intdigest, keys), np.uint64, len(keys))
-        parts.append(hashes[hashes % np.uint64(passes) == number])
-    hashes = np.sort(np.concatenate(parts))
-    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+class _FoundKeys(NamedTuple):
+    """What one pass over the keys found: those that are repeated, and files that can't be read, with the reason."""
+
+    repeated: RepeatedKeys
+    unreadable: Sequence[tuple[str, str]]
 
 
-def _keys(contents: Contents) -> Iterator[list[bytes]]:
-    for group in contents.row_groups:
-        rows = contents.columns_of(group, [KEY])
-        if rows is not None:
-            yield values_of(rows.column(KEY).drop_null())
+@dataclass(frozen=True, slots=True)
+class _KeyPass:
+    """Finds repeated keys among those whose hash belongs to one of several passes, each of which reads all keys."""
+
+    reader: Reader
+    row_groups: Sequence[RowGroup]
+    passes: int
+
+    def __call__(self, number: int) -> _FoundKeys:
+        unreadable: dict[str, str] = {}
+        suspects = self._repeated_hashes(number, unreadable)
+        counts: Counter[bytes] = Counter()
+        for keys, hashes in self._keys(unreadable) if len(suspects) else ():
+            counts.update(keys[number] for number in np.flatnonzero(np.isin(hashes, suspects)))
+        repeated = sorted(key for key, count in counts.items() if count > 1)
+        return _FoundKeys(RepeatedKeys(len(repeated), repeated[: SHOWN + 1]), list(unreadable.items()))
+
+    def _repeated_hashes(self, number: int, unreadable: dict[str, str]) -> npt.NDArray[np.uint64]:
+        parts = [np.zeros(0, np.uint64)]
+        for _, hashes in self._keys(unreadable):
+            parts.append(hashes[hashes % np.uint64(self.passes) == number])
+        hashes = np.concatenate(parts)
+        hashes.sort()
+        return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+    def _keys(self, unreadable: dict[str, str]) -> Iterator[tuple[list[bytes], npt.NDArray[np.uint64]]]:
+        """Yields the keys of each row group, and their hashes; notes those that can't be read."""
+        for group in self.row_groups:
+            try:
+                rows = self.reader.columns_of(group, [KEY])
+            except UnreadableError as error:
+                unreadable[error.path] = error.what
+                continue
+            keys = values_of(rows.column(KEY).drop_null())
+            yield keys, np.fromiter(map(xxh3_64_intdigest, keys), np.uint64, len(keys))
 
 
 def audit(
@@ -123,6 +175,7 @@ def audit(
     client_config: str | None = None,
     window_offsets: int = WINDOW_OFFSETS,
     fs: FileSystem = DISK,
+    tasks: Tasks = THREADS,
 ) -> list[str]:
     """Returns what is wrong with the table, a line for each finding; none where it is complete.
 
@@ -132,12 +185,13 @@ def audit(
         client_config: The file that secures the connection.
         window_offsets: The number of offsets that are counted in one pass, a byte for each.
         fs: The disk; by default this machine's.
+        tasks: Where the files are read.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    audited = _Audit(location, fs)
+    audited = _Audit(location, fs, tasks)
     of_table = list(audited.findings(window_offsets))
     return of_table if bootstrap is None else of_table + list(topic_findings(audited.ledger, bootstrap, client_config))
 
@@ -145,8 +199,9 @@ def audit(
 class _Audit:
     """The audit of one version of a table and of its dead letters."""
 
-    def __init__(self, location: str, fs: FileSystem) -> None:
+    def __init__(self, location: str, fs: FileSystem, tasks: Tasks) -> None:
         self._fs = fs
+        self._tasks = tasks
         self._table = Table.load(location, fs)
         self.ledger = ledger_of(self._table)
         self._ledgers = (*former_ledgers(self._table), self.ledger.name)
@@ -162,13 +217,15 @@ class _Audit:
             yield from sum_findings(self._lineage, ledger)
             yield from chain_findings(self._entries(ledger), mine)
         intervals = intervals_of_claims(claims)
-        rows = Contents(self._table, self._fs)
-        dead_letters = DeadLetterContents(self._table, self._dead_letters, self._fs) if self._dead_letters else None
+        rows = Contents(self._table, self._fs, tasks=self._tasks)
+        dead_letters = None
+        if self._dead_letters is not None:
+            dead_letters = DeadLetterContents(self._table, self._dead_letters, self._fs, tasks=self._tasks)
         tables: list[Contents] = [rows] if dead_letters is None else [rows, dead_letters]
         strayed = list(stray_findings(intervals, rows, self.ledger))
         expected = self._expected()
         coverages = tally(intervals, tables, expected, window_offsets)
-        repeated = repeated_keys(rows) if self._is_upsert else []
+        repeated = repeated_keys(rows) if self._is_upsert else RepeatedKeys(0, ())
         for contents in tables:  # only now have all their row groups been read
             yield from contents.findings
         yield from strayed
@@ -218,17 +275,17 @@ class _Audit:
         if rows.rows != (said := rows_by_key(self._lineage)):
             yield f"{rows.rows} rows, the keys that were inserted less those deleted and erased say {said}"
         if dead_letters is not None and self._dead_letters is not None:
-            ahead = sum(len(offsets) for _, offsets in strays(intervals, dead_letters))
+            ahead = sum(stray.rows for stray in strays(intervals, dead_letters, self.ledger))
             said = sum(claim.dead_letters for interval in intervals for claim in interval.claims)
             said -= sum(absent_since(self._dead_letters.lineage()).values())
             if dead_letters.rows - ahead != said:
                 yield f"{dead_letters.rows - ahead} dead letters, the loads say {said}"
 
 
-def _repeated_findings(keys: Sequence[bytes]) -> Iterator[str]:
-    if keys:
-        yield f"{len(keys)} keys have more than one row, though the table has the newest record of each: " + (
-            shown([repr(key) for key in keys])
+def _repeated_findings(keys: RepeatedKeys) -> Iterator[str]:
+    if keys.number:
+        yield f"{keys.number} keys have more than one row, though the table has the newest record of each: " + (
+            shown([repr(key) for key in keys.first])
         )
 
 
@@ -258,6 +315,7 @@ def audit_newest_load(
     bootstrap: str | None = None,
     client_config: str | None = None,
     fs: FileSystem = DISK,
+    tasks: Tasks = THREADS,
 ) -> LoadAudit:
     """Audits the rows and dead letters that the newest load added; its arguments are those of `audit`.
 
@@ -279,7 +337,7 @@ def audit_newest_load(
         *sum_findings([load.lineage], name),
         *_gap_findings(table, load, name, claims),
         *chain_findings(_reached(claims, entries_of(table, name)), claims),
-        *(_count_findings(table, load, name, fs) if is_counted else ()),
+        *(_count_findings(table, load, ledger, fs, tasks) if is_counted else ()),
     ]
     return LoadAudit(
         version=load.version,
@@ -332,26 +390,34 @@ def _reached(claims: Sequence[Claim], entries: Mapping[int, LedgerEntry]) -> dic
     }
 
 
-def _count_findings(table: Table, load: TableCommit, ledger: str, fs: FileSystem) -> Iterator[str]:
-    intervals = intervals_of_claims(claims_of([load.lineage], ledger))
-    own = Contents(table, fs, set(load.file_names))
-    rows = Contents(table, fs, _names_with(table, intervals))
+def _count_findings(table: Table, load: TableCommit, ledger: Ledger, fs: FileSystem, tasks: Tasks) -> Iterator[str]:
+    intervals = intervals_of_claims(claims_of([load.lineage], ledger.name))
+    own = Contents(table, fs, set(load.file_names), tasks=tasks)
+    rows = Contents(table, fs, _names_with(table, intervals), tasks=tasks)
     dead_letters = load_if_there(dead_letters_dir(table.location), fs)
     tables: list[Contents] = [rows]
     if dead_letters is not None:
-        tables.append(DeadLetterContents(table, dead_letters, fs, _names_with(dead_letters, intervals)))
-    expected = Expected(store_at(table.location, fs), [load.lineage], [ledger])
+        named = _names_with(dead_letters, intervals)
+        tables.append(DeadLetterContents(table, dead_letters, fs, named, tasks=tasks))
+    expected = Expected(store_at(table.location, fs), [load.lineage], [ledger.name])
     coverages = tally(intervals, tables, expected)
-    strayed = [
-        f"partition {partition}: {len(offsets)} rows in the load's files are outside of its ranges: {shown(offsets)}"
-        for partition, offsets in strays(intervals, own)
-    ]
+    strayed = list(_stray_lines(strays(intervals, own, ledger)))
     for contents in tables:  # only now have all their row groups been read
         yield from contents.findings
     yield from strayed
     for coverage in coverages:
         yield from coverage_findings(coverage, tables, table, expected.damages)
         yield from miscount(coverage, table)
+
+
+def _stray_lines(found: Iterable[Stray]) -> Iterator[str]:
+    """Yields a line for each partition with rows outside of the load's ranges."""
+    by_partition: dict[int, list[Stray]] = {}
+    for stray in found:
+        by_partition.setdefault(stray.partition, []).append(stray)
+    for partition, some in by_partition.items():
+        count, first = sum(stray.rows for stray in some), sorted(offset for stray in some for offset in stray.first)
+        yield f"partition {partition}: {count} rows in the load's files are outside of its ranges: {shown(first)}"
 
 
 def _names_with(table: Table, intervals: Sequence[ClaimedInterval]) -> set[str]:

@@ -2,8 +2,8 @@
 
 The intervals are cut into windows. One pass over the row groups that can have their offsets counts windows of
 WINDOW_OFFSETS offsets together, a byte for each offset; a table of up to that many offsets takes one pass. A larger
-table whose files keep their offsets together is read little more than once. What is expected is decided for
-SLICE_OFFSETS at a time.
+table whose files keep their offsets together is read little more than once. Tasks read the row groups, and answer with
+the set of offsets of each, as compressed intervals. What is expected is decided for SLICE_OFFSETS at a time.
 
 What is claimed is decided from the lineage of a table's commits and its ledgers alone:
 
@@ -25,6 +25,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -36,8 +37,9 @@ from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource, check_ends, describe_topic, log_offsets
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, RowGroup, shown, way_on
+from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, Reader, RowGroup, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import DAMAGED, KNOWN, Expectation, Expected
+from millrace_pipelines.warehouse.delta.lineage import OffsetPage, offsets_in, pages_of
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.load.history import Claim, History, loads_of
@@ -49,6 +51,9 @@ WINDOW_OFFSETS = 64 << 20
 SLICE_OFFSETS = 1 << 20
 SHOWN = 5
 MOST = 255
+
+Outlines: TypeAlias = Mapping[int, Sequence[tuple[int, int]]]
+"""By partition, ranges of offsets (from, until) that rise and do not touch."""
 
 
 class ClaimedInterval(NamedTuple):
@@ -201,9 +206,10 @@ class Window:
     counts: np.typing.NDArray[np.uint8]
 
     def note(self, offsets: Integers) -> None:
-        """Adds one to the count of each of these offsets, which must lie in the window."""
-        found, times = np.unique(offsets - self.from_offset, return_counts=True)
-        self.counts[found] = np.minimum(self.counts[found] + times, MOST)
+        """Adds one to the count of each of these offsets, which must lie in the window and rise."""
+        found = offsets - self.from_offset
+        counts = self.counts[found]
+        self.counts[found] = np.where(counts < MOST, counts + 1, MOST)
 
     def close(self, expected: Expected) -> None:
         """Compares the counts with what is expected, and adds wrong offsets to the interval's coverage."""
@@ -221,28 +227,69 @@ def tally(
 ) -> list[Coverage]:
     """Counts the offsets of each interval in the files of all tables, and compares them with what is expected."""
     coverages = [Coverage(interval) for interval in intervals]
-    sources = [(table, group) for table in tables for group in table.row_groups]
+    contents = list(tables)
     for windows in _passes(coverages, window_offsets):
         finder = _Finder(windows)
-        for table, group in sources:
-            if finder.wants(group):
-                finder.note(*table.read(group))
+        found = partial(_found_pages, finder.outlines)
+        for table in contents:
+            for pages in table.look(found, filter(finder.wants, table.row_groups)):
+                for page in pages:
+                    finder.note(page)
         for window in windows:
             window.close(expected)
     return coverages
 
 
-def strays(intervals: Sequence[ClaimedInterval], table: Contents) -> Iterator[tuple[int, Integers]]:
-    """Yields (partition, offsets) of rows that no load claims; only row groups that can have such rows are read."""
-    bounds = _outlines(intervals)
-    for group in table.row_groups:
-        if not _is_inside(group, bounds):
-            partitions, offsets = table.read(group)
-            for partition in np.unique(partitions):
-                mine = offsets[partitions == partition]
-                outside = mine[~_inside(mine, bounds.get(int(partition), ()))]
-                if len(outside):
-                    yield int(partition), outside
+def _found_pages(outlines: Outlines, reader: Reader, group: RowGroup) -> list[OffsetPage]:
+    """Returns the offsets of a row group that lie in the outlines; an offset that it has twice is on two pages."""
+    partitions, offsets = reader.read(group)
+    is_wanted = np.zeros(len(offsets), np.bool_)
+    for partition in np.unique(partitions):
+        mine = partitions == partition
+        is_wanted[mine] = _inside(offsets[mine], outlines.get(int(partition), ()))
+    return list(pages_of(partitions[is_wanted], offsets[is_wanted]))
+
+
+class Stray(NamedTuple):
+    """Rows of a row group and a partition that no load claims: how many, and the first few of their offsets.
+
+    `is_inside` says whether their offsets are the ledger's; None where it doesn't know the partition.
+    """
+
+    partition: int
+    is_inside: bool | None
+    rows: int
+    first: tuple[int, ...]
+
+
+def strays(intervals: Sequence[ClaimedInterval], table: Contents, ledger: Ledger) -> Iterator[Stray]:
+    """Yields rows that no load claims; only row groups that can have such rows are read."""
+    outlines = _outlines(intervals)
+    known = {partition: (entry.start_offset, entry.next_offset) for partition, entry in ledger.partitions.items()}
+    groups = (group for group in table.row_groups if not _is_inside(group, outlines))
+    for found in table.look(partial(_strays_in, outlines, known), groups):
+        yield from found
+
+
+def _strays_in(
+    outlines: Outlines, known: Mapping[int, tuple[int, int]], reader: Reader, group: RowGroup
+) -> list[Stray]:
+    partitions, offsets = reader.read(group)
+    found: list[Stray] = []
+    for partition in np.unique(partitions).tolist():
+        mine = offsets[partitions == partition]
+        outside = mine[~_inside(mine, outlines.get(partition, ()))]
+        if partition not in known:
+            found.append(_stray(partition, None, outside))
+            continue
+        low, high = known[partition]
+        is_inside = (outside >= low) & (outside < high)
+        found += [_stray(partition, False, outside[~is_inside]), _stray(partition, True, outside[is_inside])]
+    return [one for one in found if one.rows]
+
+
+def _stray(partition: int, is_inside: bool | None, offsets: Integers) -> Stray:
+    return Stray(partition, is_inside, len(offsets), tuple(offsets[: SHOWN + 1].tolist()))
 
 
 class _Finder:
@@ -253,20 +300,23 @@ class _Finder:
         for window in windows:
             self._windows.setdefault(window.coverage.interval.partition, []).append(window)
 
+    @property
+    def outlines(self) -> Outlines:
+        """Returns the offsets of all windows by partition, as ranges that do not touch."""
+        return {
+            partition: _touching((window.from_offset, window.until_offset) for window in windows)
+            for partition, windows in self._windows.items()
+        }
+
     def wants(self, group: RowGroup) -> bool:
         return any(
             group.may_have(partition, windows[0].from_offset, windows[-1].until_offset)
             for partition, windows in self._windows.items()
         )
 
-    def note(self, partitions: Integers, offsets: Integers) -> None:
-        present = np.unique(partitions)
-        for partition in present:
-            if windows := self._windows.get(int(partition), []):
-                self._note(windows, offsets if len(present) == 1 else offsets[partitions == partition])
-
-    def _note(self, windows: Sequence[Window], offsets: Integers) -> None:
-        offsets = np.sort(offsets)
+    def note(self, page: OffsetPage) -> None:
+        """Counts the offsets of a page, all of which lie in windows."""
+        windows, offsets = self._windows[page.partition], offsets_in(page.intervals())
         first = max(0, bisect_right([window.from_offset for window in windows], int(offsets[0])) - 1)
         for window in windows[first:]:
             low, high = np.searchsorted(offsets, [window.from_offset, window.until_offset])
@@ -293,19 +343,27 @@ def _passes(coverages: Sequence[Coverage], window_offsets: int) -> Iterator[list
         yield windows
 
 
-def _outlines(intervals: Sequence[ClaimedInterval]) -> dict[int, list[tuple[int, int]]]:
+def _outlines(intervals: Sequence[ClaimedInterval]) -> Outlines:
     """Returns the claimed offsets by partition, as ranges that do not touch."""
-    outlines: dict[int, list[tuple[int, int]]] = {}
-    for interval in intervals:
-        ranges = outlines.setdefault(interval.partition, [])
-        if ranges and ranges[-1][1] == interval.from_offset:
-            ranges[-1] = (ranges[-1][0], interval.until_offset)
+    by_partition = groupby(intervals, attrgetter("partition"))
+    return {
+        partition: _touching((interval.from_offset, interval.until_offset) for interval in mine)
+        for partition, mine in by_partition
+    }
+
+
+def _touching(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns rising ranges, those that touch as one."""
+    ranges: list[tuple[int, int]] = []
+    for low, high in spans:
+        if ranges and ranges[-1][1] == low:
+            ranges[-1] = (ranges[-1][0], high)
         else:
-            ranges.append((interval.from_offset, interval.until_offset))
-    return outlines
+            ranges.append((low, high))
+    return ranges
 
 
-def _is_inside(group: RowGroup, outlines: dict[int, list[tuple[int, int]]]) -> bool:
+def _is_inside(group: RowGroup, outlines: Outlines) -> bool:
     """Returns whether, by its bounds, all rows of a row group have claimed offsets (`outlines`, by partition)."""
     if group.partitions is None or group.offsets is None or group.partitions[0] != group.partitions[1]:
         return False
@@ -324,24 +382,21 @@ def stray_findings(intervals: Sequence[ClaimedInterval], rows: Contents, ledger:
     """Yields lines on rows whose offsets no load claims; dead letters are left out, as a load commits them first."""
     counts: Counter[str] = Counter()
     first: dict[str, list[int]] = {}
-    for partition, offsets in strays(intervals, rows):
-        for where, some in _located(partition, offsets, ledger):
-            counts[where] += len(some)
-            first.setdefault(where, []).extend(int(offset) for offset in some[:SHOWN])
+    for stray in strays(intervals, rows, ledger):
+        where = _place(stray, ledger)
+        counts[where] += stray.rows
+        first.setdefault(where, []).extend(stray.first)
     for where, count in counts.items():
         yield f"{where}: {count} rows: {shown(first[where])}"
 
 
-def _located(partition: int, offsets: Integers, ledger: Ledger) -> Iterator[tuple[str, Integers]]:
-    entry = ledger.partitions.get(partition)
-    if entry is None:
-        yield f"partition {partition}, which the ledger doesn't know", offsets
-        return
-    inside = (offsets >= entry.start_offset) & (offsets < entry.next_offset)
-    outside = f"partition {partition}, outside the ledger's offsets {entry.start_offset}-{entry.next_offset - 1}"
-    for where, some in ((outside, offsets[~inside]), (f"partition {partition}, of no load", offsets[inside])):
-        if len(some):
-            yield where, some
+def _place(stray: Stray, ledger: Ledger) -> str:
+    if stray.is_inside is None:
+        return f"partition {stray.partition}, which the ledger doesn't know"
+    entry = ledger.partitions[stray.partition]
+    if stray.is_inside:
+        return f"partition {stray.partition}, of no load"
+    return f"partition {stray.partition}, outside the ledger's offsets {entry.start_offset}-{entry.next_offset - 1}"
 
 
 def coverage_findings(
@@ -394,15 +449,14 @@ def _way_on(rows: Table, coverage: Coverage, found: WrongOffsets) -> str:
 def _files_with(tables: Sequence[Contents], partition: int, offsets: Sequence[int]) -> Iterator[str]:
     """Yields the paths of the files that have one of the given offsets of a partition."""
     for table in tables:
-        may_have = [group for group in table.row_groups if any(group.may_have(partition, n, n + 1) for n in offsets)]
-        for path, groups in groupby(may_have, attrgetter("path")):
-            if any(_has(table, group, partition, offsets) for group in groups):
-                yield path
+        may_have = (group for group in table.row_groups if any(group.may_have(partition, n, n + 1) for n in offsets))
+        has = table.look(partial(_has, partition, offsets), may_have)
+        yield from dict.fromkeys(path for path, is_there in has if is_there)
 
 
-def _has(table: Contents, group: RowGroup, partition: int, offsets: Sequence[int]) -> bool:
-    partitions, there = table.read(group)
-    return bool(np.isin(there[partitions == partition], offsets).any())
+def _has(partition: int, offsets: Sequence[int], reader: Reader, group: RowGroup) -> tuple[str, bool]:
+    partitions, there = reader.read(group)
+    return group.path, bool(np.isin(there[partitions == partition], offsets).any())
 
 
 def topic_findings(ledger: Ledger, bootstrap: str, client_config: str | None) -> Iterator[str]:

@@ -4,10 +4,10 @@
 
 Read one by one, the newest cost the same however long the history is.
 
-A commit is written here where files with deletion vectors are removed: delta-rs's removals have none, and to Delta a
-file is its path and its vector together, so that a removal which lacks the vector removes nothing. The commit's file
-gets its name only where no other has it, as delta-rs does it, too: a commit is made of exactly the version before it,
-or not at all. A bucket has no such door for Millrace; a table there is refused (`delta.protocol`).
+A commit is written here where files with deletion vectors are removed, or get some: delta-rs's actions have none, and
+to Delta a file is its path and its vector together, so that a removal which lacks the vector removes nothing. The
+commit's file gets its name only where no other has it, as delta-rs does it, too: a commit is made of exactly the
+version before it, or not at all. A bucket has no such door for Millrace; a table there is refused (`delta.protocol`).
 
 delta-rs writes a commit under another name and links it to its name without a sync; the sync comes after. A power
 cut between the two may leave the newest commit, or a checkpoint, with its name and without its bytes:
@@ -49,18 +49,13 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, read_file
 from millrace.version import __version__
+from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import (
-    LOG_DIRECTORY,
-    FileIdentity,
-    TableFiles,
-    checked_json,
-    said_in,
-    store_at,
-)
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store, checked_json, said_in
 
 COMMIT_SUFFIX = ".json"
 RESTORE = "RESTORE"
@@ -172,18 +167,20 @@ def _name(version: int) -> str:
 
 
 def put_commit(
-    store: TableFiles,
+    store: Store,
     version: int,
     actions: Iterable[AddAction | RemoveAction],
     *,
     logged: Mapping[str, LoggedFile],
+    marked: Mapping[str, MarkedFile],
     partition_by: Sequence[str],
     properties: CommitProperties,
     time_ms: int,
 ) -> None:
     """Writes the commit file of a table's next version, for a table in a folder.
 
-    delta-rs can't write it where removed files have deletion vectors; `logged` has these files, by name.
+    delta-rs can't write it where removed files have deletion vectors, or get some. `logged` has the removed files by
+    name; those in `marked` are removed as they were, and added with another vector.
 
     Raises:
         StaleLedgerError: Another commit made this version.
@@ -204,6 +201,11 @@ def put_commit(
         {"add": _add(action)} if isinstance(action, AddAction) else {"remove": _remove(action, logged[action.path])}
         for action in actions
     )
+    lines += (
+        {"add": _add_marked(action, logged[action.path], marked[action.path])}
+        for action in actions
+        if isinstance(action, RemoveAction) and action.path in marked
+    )
     try:
         store.create(_name(version), "".join(json.dumps(line) + "\n" for line in lines).encode())
     except FileExistsError:
@@ -218,6 +220,20 @@ def _add(action: AddAction) -> Mapping[str, Any]:
         "modificationTime": action.modification_time,
         "dataChange": action.data_change,
         "stats": action.stats,
+    }
+
+
+def _add_marked(action: RemoveAction, logged: LoggedFile, marked: MarkedFile) -> Mapping[str, Any]:
+    """Returns the add action of a file with a vector; its bounds stay, but may be those of deleted rows."""
+    statistics = {**json.loads(logged.statistics), "numRecords": marked.rows, "tightBounds": False}
+    return {
+        "path": logged.path,
+        "partitionValues": dict(action.partition_values or {}),
+        "size": logged.size_bytes,
+        "modificationTime": logged.modified_ms,
+        "dataChange": action.data_change,
+        "stats": json.dumps(statistics),
+        "deletionVector": marked.vector,
     }
 
 
@@ -291,7 +307,7 @@ class LedgerCopy(NamedTuple):
         return checked_json(SAID, said, indent=1)
 
 
-def read_copy(store: TableFiles) -> LedgerCopy | None:
+def read_copy(store: Store) -> LedgerCopy | None:
     """Returns the ledger's second copy from a table's folder; None where it is missing or damaged."""
     match said_in(store.read(LEDGER_FILE), SAID):
         case [table_id, version, transactions, path, inode]:
@@ -299,7 +315,7 @@ def read_copy(store: TableFiles) -> LedgerCopy | None:
     return None
 
 
-def keep_copy(table: Snapshot, store: TableFiles) -> None:
+def keep_copy(table: Snapshot, store: Store) -> None:
     """Writes the ledger's second copy for this version, unless it is as new; raises OSError where that fails."""
     copy = read_copy(store)
     if copy is None or copy.table_id != table.id:
@@ -326,7 +342,7 @@ def transactions_at(copy: LedgerCopy, table: Snapshot) -> dict[str, int]:
     return moved
 
 
-def check_copy(copy: LedgerCopy, table: Snapshot, store: TableFiles) -> None:
+def check_copy(copy: LedgerCopy, table: Snapshot, store: Store) -> None:
     """Checks that a table's rows and log are those for which the ledger's second copy was written.
 
     Raises:

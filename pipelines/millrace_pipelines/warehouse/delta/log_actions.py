@@ -35,7 +35,7 @@ from millrace.errors import WarehouseError
 from millrace_pipelines.warehouse.delta.files import DIGEST
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
 from millrace_pipelines.warehouse.delta.snapshot import DELETION_VECTORS, Snapshot
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 
 LOG_FILE = re.compile(
     r"(?P<version>\d{20})\.(?:(?P<commit>json)|checkpoint(?P<label>\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?"
@@ -54,6 +54,7 @@ ENCODED_UUID = 20
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 BASE85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
 TO_BASE85 = str.maketrans(Z85, BASE85)
+TO_Z85 = str.maketrans(BASE85, Z85)
 
 
 def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Action]:
@@ -131,10 +132,21 @@ def vector_file(descriptor: Descriptor, location: str) -> str | None:
 
 
 class LoggedFile(NamedTuple):
-    """A data file in the log: its path, percent-encoded, and its deletion vector, None where no row is deleted."""
+    """A data file in the log, as its add action has it.
+
+    Attributes:
+        path: Its path, percent-encoded.
+        vector: Its deletion vector; None where no row is deleted.
+        size_bytes: Its size.
+        modified_ms: When it was written.
+        statistics: The statistics of its columns as JSON; empty where the log has none.
+    """
 
     path: str
     vector: Descriptor | None
+    size_bytes: int
+    modified_ms: int
+    statistics: str
 
 
 def digests_of(table: Snapshot) -> dict[str, str]:
@@ -146,7 +158,7 @@ def digests_of(table: Snapshot) -> dict[str, str]:
 
 
 def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, LoggedFile]:
-    """Returns path and deletion vector, as the log has them, of the version's files with these names.
+    """Returns what the log has of the version's files with these names.
 
     A path may be added again with another vector: the newest add action is the one that counts.
 
@@ -154,10 +166,10 @@ def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, Logge
         WarehouseError: The log has no add action of one of them, or none with the vector by which delta-rs reads it.
     """
     found: dict[str, LoggedFile] = {}
-    for add in actions_of(table, "add", ("path", "deletionVector")):
-        path = str(add["path"])
+    for add in actions_of(table, "add", ("path", "deletionVector", "size", "modificationTime", "stats")):
+        path, vector = str(add["path"]), descriptor_of(add)
         if (name := unquote(path)) in names:
-            found[name] = LoggedFile(path, descriptor_of(add))
+            found[name] = LoggedFile(path, vector, add["size"], add["modificationTime"], add.get("stats") or "{}")
     kept = table.kept_rows()
     for name in sorted(names):
         deleted = int((~kept[name]).sum()) if name in kept else 0
@@ -165,14 +177,6 @@ def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, Logge
         if logged is None or (logged.vector or {}).get("cardinality", 0) != deleted:
             raise WarehouseError(f"{table.location}: the log does not say which rows of {name} are deleted")
     return found
-
-
-def removed_files(table: Snapshot) -> set[str]:
-    """Returns the names of files that a commit up to this version has removed, with their deletion vectors' files.
-
-    Removals so old that the log does not keep them any more are not among them.
-    """
-    return {*_of_removed(table, since_ms=-1)}
 
 
 def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
@@ -205,7 +209,7 @@ def _vector_file_name(vector: Descriptor | None, table: Snapshot) -> Iterator[st
         yield name
 
 
-def refused_by_log(store: TableFiles) -> str | None:
+def refused_by_log(store: Store) -> str | None:
     """Returns why a table that delta-rs can't open is refused; None where its protocol is not the reason."""
     try:
         action = next(_protocol_actions(store), None)
@@ -226,7 +230,7 @@ def _facts(action: Action) -> TableFacts:
     )
 
 
-def _protocol_actions(store: TableFiles) -> Iterator[Action]:
+def _protocol_actions(store: Store) -> Iterator[Action]:
     """Yields the log's protocol actions, newest first; a checkpoint stands for commits that are gone."""
     listed = store.filesystem.get_file_info(pafs.FileSelector(store.path(LOG_DIRECTORY)))
     names = sorted((info.base_name for info in listed if info.base_name[:20].isdecimal()), reverse=True)

@@ -59,8 +59,6 @@ class TableFacts(NamedTuple):
         writer_features: The features that writers must know.
         properties: The table's configuration.
         schema: The columns as the log has them, with their metadata, in JSON.
-        has_deletion_vectors: Whether rows of some file are deleted by a vector.
-        is_in_bucket: Whether the table is in an object store, not in a folder.
     """
 
     reader_version: int
@@ -69,8 +67,6 @@ class TableFacts(NamedTuple):
     writer_features: AbstractSet[str]
     properties: Mapping[str, str]
     schema: str
-    has_deletion_vectors: bool = False
-    is_in_bucket: bool = False
 
     def is_on(self, name: str) -> bool:
         """Returns whether a property is `true`."""
@@ -168,11 +164,7 @@ FEATURES = (
     Rule("columnMapping", ALL, "the files' columns have names of their own, which are not looked up yet",
          _drop("columnMapping"), _set("delta.columnMapping.mode", "none"), (2, 5)),
     Rule("identityColumns", WRITES, UNKNOWN_TO_DELTA_RS, _drop("identityColumns"), versions=(0, 6)),
-    Rule("deletionVectors", frozenset({Access.REARRANGE, Access.REMOVE}),
-         "deleted rows are not read; in a folder the rest is obeyed, too, but in a bucket delta-rs makes the commits, "
-         "and removes no files with vectors",
-         "`REORG TABLE … APPLY (PURGE)`, which writes the files without these rows",
-         lambda facts: facts.has_deletion_vectors and facts.is_in_bucket),
+    Rule("deletionVectors", NONE, "deleted rows are not read, and stay deleted in what is written"),
     Rule("timestampNtz", NONE, "columns of this type are read, and null in rows that Millrace writes"),
     Rule("v2Checkpoint", NONE, "both kinds of checkpoints are read, a classic one is written"),
     Rule("vacuumProtocolCheck", WRITES, UNKNOWN_TO_DELTA_RS, _drop("vacuumProtocolCheck")),
@@ -220,7 +212,7 @@ PROPERTIES = (
     Rule("delta.enableChangeDataCapture", NONE, OF_FEATURE + "changeDataFeed, by its former name"),
     *_each(NONE, OF_FEATURE + "columnMapping",
            "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"),
-    Rule("delta.enableDeletionVectors", NONE, OF_FEATURE + "deletionVectors; Millrace writes none"),
+    Rule("delta.enableDeletionVectors", NONE, OF_FEATURE + "deletionVectors; where it is on, upserts write some"),
     Rule("delta.enableTypeWidening", NONE, OF_FEATURE + "typeWidening"),
     *_each(NONE, OF_FEATURE + "rowTracking",
            "delta.enableRowTracking", "delta.rowTrackingSuspended"),

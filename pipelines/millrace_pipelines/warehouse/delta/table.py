@@ -9,7 +9,7 @@ table, and the commit is made on that same object, so delta-rs refuses it if a l
 of them (Delta itself accepts an older transaction version without an error). delta-rs refuses more than it must, such
 as an append beside a compaction: then the commit is made again on the newest version, if that still has the expected
 transactions and all files that are to be removed. Transactions that the log has lost come from their second copy
-(`LedgerCopy`), and the next commit writes them again. Where files with deletion vectors are removed, the same commit
+(`LedgerCopy`), and the next commit writes them again. Where files have or get deletion vectors, the same commit
 is made without delta-rs (`commits`).
 
 delta-rs syncs nothing: the log's files and folder are synced here, after the data files and before a commit counts as
@@ -44,26 +44,30 @@ from millrace_pipelines.warehouse.delta.commits import (
     remove_torn_end,
     transactions_at,
 )
+from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
 from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import confirm_leases
+from millrace_pipelines.warehouse.stores.store import Store
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL = 20
 REWRITES_APP_ID = "millrace/rewrites"
 COMMIT_ATTEMPTS = 10
+NOTHING_MARKED: Mapping[str, MarkedFile] = {}
 HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 class Table(Snapshot):
     """A version of a table, the newest when it was loaded, on which commits are made."""
 
-    def __init__(self, store: TableFiles, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
+    def __init__(self, store: Store, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
         super().__init__(store, delta)
         self._clock = clock
         self._copy = copy
@@ -90,6 +94,7 @@ class Table(Snapshot):
             raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
         table = cls(store, delta, clock, copy)
         table.check_access(Access.READ)
+        table.kept_rows()  # raises where they can't be read
         return table
 
     @classmethod
@@ -171,14 +176,15 @@ class Table(Snapshot):
         """Returns a commit's transactions and lineage; with `removes`, delta-rs may not move it to a later version.
 
         On a later version delta-rs would remove a file that another engine has compacted or purged meanwhile, so that
-        its rows were there twice.
+        its rows were there twice. Nor may it in a bucket, where the later version may be the fence of those who took
+        the commit's operation for dead (`stores.timed_leases`).
         """
         set_now = self._lost_transactions() | dict(transactions)
         now_ms = self._clock.now_ms()
         return CommitProperties(
             custom_metadata={LINEAGE_KEY: json.dumps(lineage)},
             app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in set_now.items()],
-            max_commit_retries=0 if removes else None,
+            max_commit_retries=None if self._store.is_local and not removes else 0,
         )
 
     def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
@@ -213,6 +219,7 @@ class Table(Snapshot):
         transactions: Mapping[str, int],
         lineage: WrittenLineage,
         removed: Sequence[NamedFile] = (),
+        marked: Mapping[str, MarkedFile] = NOTHING_MARKED,
         data_change: bool = True,
     ) -> int:
         """Adds and removes files and sets the transactions in one commit; returns the version that it made.
@@ -222,7 +229,8 @@ class Table(Snapshot):
             expected: Application ids with the versions that this commit builds on.
             transactions: Application ids with their new versions.
             lineage: What this commit did, kept in the log as JSON.
-            removed: Files of this version that the table has no longer.
+            removed: Files of this version that the table has no longer, or has with other rows deleted.
+            marked: By name, those among them that the table has again, with a deletion vector.
             data_change: False where the added files hold the rows of the removed ones, as after a compaction.
 
         Raises:
@@ -237,14 +245,15 @@ class Table(Snapshot):
         if removed:
             counted, counts = self.count_rewrites()
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
-        now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed)
+        now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed, marked)
         actions: list[AddAction | RemoveAction] = [
             *(file.remove_action(now_ms, data_change=data_change) for file in removed),
             *(file.add_action(now_ms, data_change=data_change) for file in files),
         ]
 
         def write() -> None:
-            self._write_commit(actions, logged, self._properties(transactions, lineage, removes=bool(removed)))
+            properties = self._properties(transactions, lineage, removes=bool(removed))
+            self._write_commit(actions, logged, marked, properties)
 
         for _ in range(COMMIT_ATTEMPTS):
             self.check_access(access)
@@ -258,22 +267,26 @@ class Table(Snapshot):
                     return self.version
                 self._check_columns(columns)
                 self._check_removed(removed)
-                self._check_vectors(removed, logged)
+                self._check_vectors(removed, marked, logged)
         raise StaleLedgerError(f"{self.location}: others commit all the time; nothing of this load was committed")
 
     def _write_commit(
         self,
         actions: list[AddAction | RemoveAction],
         logged: Mapping[str, LoggedFile],
+        marked: Mapping[str, MarkedFile],
         properties: CommitProperties,
     ) -> None:
-        """Writes a commit by delta-rs; by `put_commit` where files to remove have deletion vectors."""
+        """Writes a commit by delta-rs; by `put_commit`, with the checkpoints, where files have or get vectors."""
         if logged:
             time_ms, partition_by = self._clock.now_ms(), self.partition_columns
             put_commit(
                 self._store, self.version + 1, actions,
-                logged=logged, partition_by=partition_by, properties=properties, time_ms=time_ms,
+                logged=logged, marked=marked, partition_by=partition_by, properties=properties, time_ms=time_ms,
             )  # fmt: skip
+            self._delta.update_incremental()
+            if self.version % CHECKPOINT_INTERVAL == 0:
+                self._delta.create_checkpoint()
             return
         self._delta.create_write_transaction(
             actions,
@@ -283,6 +296,10 @@ class Table(Snapshot):
             commit_properties=properties,
             post_commithook_properties=HOOKS,
         )
+
+    def fence(self) -> int:
+        """Makes an empty commit, so that none can be made any more that was written for this version or before it."""
+        return self.commit([], expected={}, transactions={}, lineage={"kind": "fence"})
 
     def configure(
         self,
@@ -362,6 +379,7 @@ class Table(Snapshot):
 
     def _committed(self, write: Callable[[], None]) -> int:
         before = self.version
+        confirm_leases()
         with _commit_errors(self.location):
             write()
         self._delta.update_incremental()
@@ -394,13 +412,15 @@ class Table(Snapshot):
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
 
-    def _with_vectors(self, removed: Sequence[NamedFile]) -> Mapping[str, LoggedFile]:
-        """Returns the log's paths and deletion vectors of files to remove, by name; empty where none has a vector."""
+    def _with_vectors(self, removed: Sequence[NamedFile], marked: Mapping[str, MarkedFile]) -> Mapping[str, LoggedFile]:
+        """Returns what the log has of files to remove, by name; empty where none of them has, or gets, a vector."""
         names = {file.name for file in removed}
-        return logged_files(self, names) if names & self.kept_rows().keys() else {}
+        return logged_files(self, names) if marked or names & self.kept_rows().keys() else {}
 
-    def _check_vectors(self, removed: Sequence[NamedFile], before: Mapping[str, LoggedFile]) -> None:
-        if self._with_vectors(removed) != before:
+    def _check_vectors(
+        self, removed: Sequence[NamedFile], marked: Mapping[str, MarkedFile], before: Mapping[str, LoggedFile]
+    ) -> None:
+        if self._with_vectors(removed, marked) != before:
             raise StaleLedgerError(f"{self.location}: another engine deleted rows of files that this replaces")
 
     def _check_columns(self, before: pa.Schema) -> None:
@@ -435,12 +455,12 @@ def _commit_errors(location: str) -> Iterator[None]:
         raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
 
 
-def _is_there(store: TableFiles) -> bool:
+def _is_there(store: Store) -> bool:
     return DeltaTable.is_deltatable(store.location, store.storage_options)
 
 
 def _create(
-    store: TableFiles, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
+    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """Commits version 0; does nothing where another process has. A retry by delta-rs would add the version 1."""
     try:

@@ -25,28 +25,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
-from itertools import chain, dropwhile, pairwise, takewhile
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, InheritableThread, SparkContext, TaskContext
+from pyspark import Accumulator, SparkContext, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
 from millrace.fs import FileSystem
 from millrace.records.arrow_columns import RECORD_SCHEMA, HeaderParts, has_no_time, record_batch, times_of
-from millrace.security.client_config import ENV, VARIABLE, properties_of_environment, properties_of_file
+from millrace.security.client_config import ENV, SEND, VARIABLE, properties_of_environment, properties_of_file
 from millrace.security.client_security import (
     CERTIFICATE_FILE,
     CHAIN,
@@ -65,29 +64,24 @@ from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM
 from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource
+from millrace_pipelines.spark.choices import Reader
+from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
 from millrace_pipelines.spark.errors import Accept
+from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.read import ReadBlock
-from millrace_pipelines.spark.session import is_remote
+from millrace_pipelines.spark.session import cores_of, is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
-from millrace_pipelines.warehouse.delta.store import sees_lease
-from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
+from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
+from millrace_pipelines.warehouse.stores.leases import sees_lease
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 POLL_INTERVAL_S = 0.2
 RESULT = "result string"
-ONE_FOLDER = (
-    "all executors need the table's folder under the path that the load has it by: mount it on their machines, or put "
-    "the table into a bucket, s3://BUCKET/PATH (docs/warehouse.md, Where it runs)"
-)
-
-TRACEBACK = "Traceback (most recent call last):\n"
-BEHIND_ERROR = ("\tat ", " SQLSTATE")
-JVM_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (?P<said>\S.*)", re.MULTILINE)
-
 OnProgress = Callable[[int, int], None]
 PROVIDERS = {
     "config.providers": "file,directory,env",
@@ -97,6 +91,49 @@ PROVIDERS = {
 }
 PEM_FILES = {CERTIFICATE_FILE: CHAIN, KEY_FILE: KEY}
 HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTasks:
+    """What one load asks Spark for: ranges of a topic, which tasks read into files of its table.
+
+    Attributes:
+        spec: What all tasks of the load share.
+        source: The topic.
+        ranges: What is to be read.
+        reader: Who fetches and decodes.
+        read: Gives the records of a range, inside a task; Spark's connector reads without it.
+        max_records_per_task: The largest number of offsets in a task.
+        on_progress: Takes the number of finished tasks, that of all, and of the records read.
+    """
+
+    spec: LoadSpec
+    source: TopicSource
+    ranges: Sequence[OffsetRange]
+    reader: Reader
+    read: ReadRange
+    max_records_per_task: int
+    on_progress: Callable[[int, int, int], None]
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets the ranges have."""
+        return sum(offset_range.offsets for offset_range in self.ranges)
+
+
+def run_alone(spark: SparkSession, asked: TableTasks) -> list[TaskResult]:
+    """Runs the tasks of one load as a job of its own, cut so that no core is idle; raises LoadFailedError."""
+    max_records = records_per_task(asked.ranges, cores_of(spark), asked.max_records_per_task)
+    tasks = split_ranges(asked.ranges, max_records)
+
+    def on_progress(done: int, records: int) -> None:
+        asked.on_progress(done, len(tasks), records)
+
+    if asked.reader is Reader.SPARK_KAFKA:
+        return run_kafka_tasks(
+            spark, asked.ranges, asked.spec, asked.source, max_records_per_task=max_records, on_progress=on_progress
+        )
+    return run_tasks(spark, tasks, asked.spec, asked.read, on_progress)
 
 
 def run_tasks(
@@ -126,7 +163,7 @@ def run_tasks(
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(attempt, RESULT)
-    with _followed(spark, spec.load_id, records, on_progress), _cancelled_on_interrupt(spark, spec.load_id):
+    with _followed(spark, spec.load_id, records, on_progress), cancelled_on_interrupt(spark, spec.load_id):
         results = collect_results(frame, spec.topic)
     on_progress(len(tasks), sum(result.records for result in results))
     return results
@@ -153,33 +190,26 @@ def attempted(
 def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     """Runs the tasks of a data frame and returns their results.
 
-    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write.
+    Raises LoadFailedError where it fails or the log is damaged, FolderNotSharedError where an executor can't write,
+    ExecutorSetupError where one lacks what tasks are made of.
     """
     try:
-        rows = _collected(frame)
+        rows = collected(frame)
     except (PySparkException, Py4JError) as error:
+        if lacking := what_executors_lack(str(error)):
+            raise ExecutorSetupError(f"loading {topic}: {lacking}") from error
         raise LoadFailedError(f"loading {topic}: {cause_of(str(error))}") from error
-    results = [TaskResult.from_json(row.result) for row in rows]
+    return checked([TaskResult.from_json(row.result) for row in rows], topic)
+
+
+def checked(results: list[TaskResult], topic: str) -> list[TaskResult]:
+    """Returns the results; raises LoadFailedError or FolderNotSharedError where one says that nothing was written."""
     for result in results:
         if result.refusal:
             raise FolderNotSharedError(f"loading {topic}: Spark's executor on {result.refusal}; {ONE_FOLDER}")
         if result.damage:
             raise LoadFailedError(f"{result.damage}; {Accept.LOST_OFFSETS.flag} of a load goes on behind it")
     return results
-
-
-def _collected(frame: DataFrame) -> list[Row]:
-    """Collects a data frame on a thread, so that Ctrl-C meets one that waits, and no call of the JVM."""
-    outcome: Future[list[Row]] = Future()
-
-    def collect() -> None:
-        try:
-            outcome.set_result(frame.collect())
-        except BaseException as error:  # noqa: BLE001 -- the thread that waits raises it
-            outcome.set_exception(error)
-
-    InheritableThread(target=collect, session=frame.sparkSession, name="load-collect", daemon=True).start()
-    return outcome.result()
 
 
 def _followed(
@@ -190,19 +220,6 @@ def _followed(
     context = spark.sparkContext
     context.setJobGroup(load_id, f"load {load_id}", interruptOnCancel=True)
     return _polled(lambda: on_progress(_tasks_done(context, load_id), records.value))
-
-
-@contextmanager
-def _cancelled_on_interrupt(spark: SparkSession, load_id: str) -> Iterator[None]:
-    """Has Spark end the tasks of a load that Ctrl-C ends, before the load removes their files."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if is_remote(spark):
-            spark.interruptAll()
-        else:
-            spark.sparkContext.cancelJobGroup(load_id)
-        raise
 
 
 @contextmanager
@@ -225,16 +242,6 @@ def _tasks_done(context: SparkContext, group: str) -> int:
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
-
-
-def cause_of(report: str) -> str:
-    """Returns the task's own error in Spark's report: that of the last Python traceback, else the JVM's last cause."""
-    _, traceback, tail = report.rpartition(TRACEBACK)
-    if traceback:
-        raised = dropwhile(lambda line: line[:1] in {"", " "}, tail.splitlines())
-        return " ".join(takewhile(lambda line: line.strip() and not line.startswith(BEHIND_ERROR), raised))
-    causes = [found["said"].rstrip(" :") for found in JVM_CAUSE.finditer(report)]
-    return causes[-1] if causes else report.partition("\n")[0]
 
 
 @contextmanager
@@ -262,7 +269,7 @@ def kafka_security(source: TopicSource, environment: Mapping[str, str] = os.envi
     """
     source.security.read()  # which checks them all
     client_config = source.security.client_config or environment.get(VARIABLE)
-    if client_config and client_config.startswith(ENV):
+    if client_config and client_config.startswith((ENV, SEND)):
         raise InvalidConfigError(f"{client_config}: the reader spark-kafka takes a file, which its tasks read")
     path = os.path.abspath(client_config) if client_config else ""
     values = properties_of_file(path, environment) if path else {}

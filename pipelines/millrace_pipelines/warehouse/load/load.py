@@ -34,38 +34,16 @@ moves that end meanwhile, the reload is refused.
 
 A crash leaves the table as it was, or with the whole reload. After a crash between the two commits only the dead
 letters are replaced, and another reload does the rest.
-
-Continuous loads are one exactly-once load after the other in one session, until a signal to stop:
-
-    load ─ lag left? ─ yes: load again
-                     └ no:  wait for the interval, or for the signal
-
-The signal lets the running load end. An error that may pass (`is_retriable`) is retried, after pauses that grow, up to
-a number of attempts in a row; any other error, and that of the last attempt, ends the loop. Whatever ends it, the table
-holds whole loads, and the next loop goes on from there.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    sleep_using_event,
-    stop_after_attempt,
-    stop_any,
-    wait_random_exponential,
-)
-from tenacity.stop import stop_when_event_set
 
-from millrace.client.answers import is_retriable
 from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace.tracing import Attributes, Span, Tracing, sampled_contexts
@@ -88,9 +66,11 @@ from millrace_pipelines.warehouse.ledger.plan import (
 )
 from millrace_pipelines.warehouse.load.commit import Append, Replacement
 from millrace_pipelines.warehouse.load.history import lineage_of_load, lineage_of_reload
-from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, ledger_change, look
+from millrace_pipelines.warehouse.load.jobs import run_alone
+from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, RunTasks, ledger_change, look
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview, ReloadReport, Written
+from millrace_pipelines.warehouse.spark_tasks import tasks_of
 from millrace_pipelines.warehouse.tables.find import failures_noted
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
@@ -146,6 +126,7 @@ def load_topic(
     fs: FileSystem = DISK,
     clock: Clock = CLOCK,
     tracing: Tracing | None = None,
+    run: RunTasks = run_alone,
 ) -> LoadReport:
     """Loads the records that the topic has and the table lacks, up to the ends that the logs have at the beginning.
 
@@ -157,13 +138,14 @@ def load_topic(
         fs: The disk; by default this machine's.
         clock: The time; by default this machine's.
         tracing: Records a span where records bring a trace context; None for none.
+        run: Runs the load's tasks; by default in a job of its own.
 
     Raises:
         StaleLedgerError: Another load committed first; run again.
         WarehouseError: The load can't go on (see `warehouse.errors`).
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
     """
-    loader = RangeLoader(options, listener or SilentListener(), fs, clock, tracing)
+    loader = RangeLoader(options, listener or SilentListener(), fs, clock, tracing, run=run)
     with failures_noted(options.table, loader.fs, loader.clock):
         return _load(loader, spark)
 
@@ -232,6 +214,7 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
     append = Append(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        tasks=tasks_of(spark, f"load {options.topic}"),
     )  # fmt: skip
     with trace.committing(report, [found for result in written.results for found in result.traces]):
         committed = loader.commit(opened.tables, append)
@@ -304,7 +287,7 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
         replaced=plan.replaced,
         backfilled=plan.earlier,
         lost=plan.lost,
-        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
+        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced, fs).total(),
     )
 
 
@@ -340,6 +323,7 @@ def _reloaded(
     replacement = Replacement(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        tasks=tasks_of(spark, f"reload {options.topic}"),
     )  # fmt: skip
     committed = loader.commit(opened.tables, replacement)
     return replace(report, version=committed.version, removed_rows=committed.removed_rows, seconds=loader.seconds())
@@ -383,77 +367,3 @@ def check_former_offsets(
                 "which can't be told from those that the topic has there now: reload from "
                 f"{max(ends)} on, or load into another table"
             )
-
-
-DEFAULT_INTERVAL_S = 10.0
-DEFAULT_ATTEMPTS = 8
-FIRST_PAUSE_S = 0.5
-MAX_PAUSE_S = 30.0
-
-
-class Failure(NamedTuple):
-    """A failed load: its error, its number among failures in a row, from 1, and the pause before the next attempt."""
-
-    error: BaseException
-    attempt: int
-    pause_s: float
-
-
-class ContinuousListener(Protocol):
-    """Follows a loop of loads, as the metrics (`load.metrics`) and the command line do."""
-
-    def loaded(self, report: LoadReport) -> None:
-        """Takes the report of a load that has ended, with or without new records."""
-        ...
-
-    def failed(self, failure: Failure) -> None:
-        """Takes the failure of a load that will be tried again."""
-        ...
-
-
-def load_continuously(
-    load: Callable[[], LoadReport],
-    stop: threading.Event,
-    listener: ContinuousListener,
-    *,
-    interval_s: float = DEFAULT_INTERVAL_S,
-    attempts: int = DEFAULT_ATTEMPTS,
-) -> None:
-    """Runs loads, one after the other, until `stop` is set.
-
-    Args:
-        load: One exactly-once load.
-        stop: Ends the loop after the running load, and any pause at once; an error that may pass then ends it quietly.
-        listener: Follows the loop.
-        interval_s: The pause after a load that has read all that the topic had.
-        attempts: The number of failures in a row that ends the loop.
-
-    Raises:
-        MillraceError: A load raised it: at once where no retry helps, else at the last attempt.
-    """
-    while not stop.is_set():
-        try:
-            report = _retrying(stop, listener, attempts)(load)
-        except Exception as error:
-            if stop.is_set() and is_retriable(error):
-                return
-            raise
-        listener.loaded(report)
-        if not any(report.lag.values()):
-            stop.wait(interval_s)
-
-
-def _retrying(stop: threading.Event, listener: ContinuousListener, attempts: int) -> Retrying:
-    def tell(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        if error is not None:
-            listener.failed(Failure(error, state.attempt_number, state.upcoming_sleep))
-
-    return Retrying(
-        retry=retry_if_exception(is_retriable),
-        stop=stop_any(stop_after_attempt(attempts), stop_when_event_set(stop)),
-        wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=MAX_PAUSE_S),
-        sleep=sleep_using_event(stop),
-        before_sleep=tell,
-        reraise=True,
-    )

@@ -58,12 +58,11 @@ from millrace_pipelines.spark.brokers import (
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.errors import Accept, LogTruncatedError, OffsetsLostError, TopicRecreatedError
 from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
-from millrace_pipelines.spark.session import SharedSession, cores_of, spark_session
+from millrace_pipelines.spark.session import SharedSession, spark_session
 from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
-from millrace_pipelines.warehouse.delta.store import Lease, Progress, dead_letters_dir, lease, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -83,16 +82,18 @@ from millrace_pipelines.warehouse.ledger.ledger import (
 from millrace_pipelines.warehouse.ledger.plan import (
     LostRange,
     RangePlan,
-    records_per_task,
     shown,
-    split_ranges,
 )
 from millrace_pipelines.warehouse.load.commit import Append, Committed, Replacement
-from millrace_pipelines.warehouse.load.jobs import run_kafka_tasks, run_tasks
+from millrace_pipelines.warehouse.load.jobs import TableTasks, run_alone
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, Step
 from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.payload.schema import declared_schema
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.lease import Lease, NoLease, Progress
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import (
     FoundTables,
     LoadTable,
@@ -201,6 +202,8 @@ def _reached(plan: RangePlan) -> dict[int, int]:
 
 
 ID_LETTERS = 8
+RunTasks = Callable[[SparkSession, TableTasks], list[TaskResult]]
+"""Runs what a load asks for, and returns the results of its tasks; raises LoadFailedError."""
 ReadFrom = Callable[[TopicSource, int, int, int], Iterator[ReadBlock]]
 NO_DEAD_LETTERS: Mapping[int, Offsets] = MappingProxyType({})
 
@@ -230,7 +233,8 @@ def look(
     description = describe_topic(options.source)
     tables = look_at_tables(
         location, options.topic, description.topic_id, schema, fs,
-        mode=options.mode, compression=options.compression, load=load, access=access,
+        mode=options.mode, deletion_vectors=options.deletion_vectors, compression=options.compression,
+        load=load, access=access,
     )  # fmt: skip
     if (skipped := load_if_there(skipped_location(location), fs)) is not None:
         skipped.check_access(Access.APPEND)
@@ -287,6 +291,8 @@ class RangeLoader:
         fs: FileSystem,
         clock: Clock,
         tracing: Tracing | None = None,
+        *,
+        run: RunTasks = run_alone,
     ) -> None:
         self.options = options
         self.load_id = uuid.uuid4().hex
@@ -294,9 +300,10 @@ class RangeLoader:
         self.clock = clock
         self.tracing = tracing
         self._listener = listener
+        self._run = run
         self._location = store_at(options.table, fs).location
         self._started_ms = clock.monotonic_ms()
-        self._lease = Lease(fs)
+        self._lease: Lease = NoLease()
 
     def open(self, found: LoadInputs, change: LedgerChange | None = None) -> Opened:
         """Creates or evolves the tables for the plan, and makes sure that they have the ledger it was made from.
@@ -362,7 +369,8 @@ class RangeLoader:
         """
         accept = may_accept_missing and self.options.accept_lost_offsets
         with self._files_removed_on(BaseException, opened.tables):
-            results = self._run(spark, opened.tables, plan, known, read_range_on if accept else read_range)
+            asked = self._asked(opened.tables, plan, known, read_range_on if accept else read_range)
+            results = self._run(spark, asked)
             written = self._verified(plan, results, may_accept=may_accept_missing)
             check_same_logs(self.options.source, opened.description, plan)
             written = written.keeping(store_at(self._location, self.fs), self.load_id)
@@ -417,14 +425,7 @@ class RangeLoader:
         self._listener.reached(Step.PUBLISHED)
         return Published(group, error)
 
-    def _run(
-        self,
-        spark: SparkSession,
-        tables: LoadTables,
-        plan: RangePlan,
-        known: Mapping[int, Offsets],
-        read: ReadFrom,
-    ) -> list[TaskResult]:
+    def _asked(self, tables: LoadTables, plan: RangePlan, known: Mapping[int, Offsets], read: ReadFrom) -> TableTasks:
         options = self.options
         spec = LoadSpec(
             load_id=self.load_id,
@@ -437,20 +438,21 @@ class RangeLoader:
             compression=loaded_compression(tables.rows.configuration),
             is_traced=self.tracing is not None,
         )
-        max_records = records_per_task(plan.ranges, cores_of(spark), options.max_records_per_task)
-        tasks = split_ranges(plan.ranges, max_records)
-
         started_ms = self.clock.now_ms()
 
-        def on_progress(done: int, records: int) -> None:
-            self._lease.note(Progress(started_ms, done, len(tasks), records))
-            self._listener.tasks_done(done, len(tasks), records)
+        def on_progress(done: int, total: int, records: int) -> None:
+            self._lease.note(Progress(started_ms, done, total, records))
+            self._listener.tasks_done(done, total, records)
 
-        if Reader(options.reader) is Reader.SPARK_KAFKA:
-            return run_kafka_tasks(
-                spark, plan.ranges, spec, options.source, max_records_per_task=max_records, on_progress=on_progress
-            )
-        return run_tasks(spark, tasks, spec, partial(read, options.source), on_progress)
+        return TableTasks(
+            spec=spec,
+            source=options.source,
+            ranges=plan.ranges,
+            reader=Reader(options.reader),
+            read=partial(read, options.source),
+            max_records_per_task=options.max_records_per_task,
+            on_progress=on_progress,
+        )
 
     def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables on an error after which it can't commit them any more."""

@@ -49,7 +49,7 @@ from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.tables.find import TableFacts
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.load.load import Failure  # it imports PySpark
+    from millrace_pipelines.warehouse.load.continuous import Failure
 
 BOUNDS_S = (*Histogram.DEFAULT_BUCKETS[:-1], 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 LABELS = ("table", "topic")

@@ -23,7 +23,7 @@ class SourceOptions:
         topic: The topic's name.
         bootstrap: HOST:PORT of a broker.
         client_config: The file with Kafka's client properties of security, or env:NAME; it is read by each process that
-            connects, and only its name is passed on.
+            connects, and only its name is passed on; with send: before it, the driver sends its content to the tasks.
         isolation: Whether records of open and aborted transactions are left out.
         reader: Whose client fetches and decodes.
         max_records_per_task: The largest number of offsets in a task; tasks are smaller where cores would be idle.
@@ -55,6 +55,7 @@ class TargetOptions:
         schema: Path of the payload's declared schema; None for the table's own, or the raw envelope.
         columns: Names of columns by the paths of their fields, beside those that the schema's file gives.
         mode: A row for each record (append) or key (upsert); None for the table's own mode, append for a new table.
+        deletion_vectors: Whether upserts delete rows by vectors, where the load makes the table.
         compression: The codec of all files that are written from now on; None for the table's own choice, or none.
         commit_group: Whether the table's offsets are committed to the broker too, for tools that show a group's lag.
         group: The group's name; None for a name that is made of the table's name and id.
@@ -64,6 +65,7 @@ class TargetOptions:
     schema: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     mode: Mode | None = None
+    deletion_vectors: bool = False
     compression: Compression | None = None
     commit_group: bool = True
     group: str | None = None

@@ -42,7 +42,7 @@ from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, r
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease
+from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import (
     ModeError,
@@ -64,6 +64,8 @@ from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evo
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
 MODE_PROPERTY = "millrace.mode"
@@ -165,6 +167,7 @@ class FoundTables:
         topic: The topic's name.
         topic_id: The topic's current id.
         mode: The mode that is asked for; None for the table's own.
+        deletion_vectors: Whether a table that is made here has its rows deleted by vectors.
         compression: The codec that is asked for; None for the table's own choice.
         rows: The table of rows; None where there is none yet.
         dead_letters: The table of dead letters; None where there is none yet.
@@ -176,6 +179,7 @@ class FoundTables:
     topic: str
     topic_id: str
     mode: Mode | None
+    deletion_vectors: bool
     compression: Compression | None
     rows: Table | None
     dead_letters: Table | None
@@ -220,6 +224,7 @@ def look_at_tables(
     fs: FileSystem,
     *,
     mode: Mode | None = None,
+    deletion_vectors: bool = False,
     compression: Compression | None = None,
     load: LoadTable = Table.load,
     access: Access = Access.APPEND,
@@ -255,6 +260,7 @@ def look_at_tables(
         topic=topic,
         topic_id=topic_id,
         mode=mode,
+        deletion_vectors=deletion_vectors,
         compression=compression,
         rows=rows,
         dead_letters=dead_letters,
@@ -358,6 +364,7 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
 def _made(found: FoundTables, fs: FileSystem) -> Table:
     """Creates the table of rows; where another load has created it meanwhile, returns that one."""
     properties = _topic_properties(found) | mode_properties(found.mode) | compression_properties(found.compression)
+    properties |= {VECTORS_PROPERTY: "true"} if found.deletion_vectors else {}
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
     partition_by: list[str] = []
     schema = found.wanted and found.wanted.payload.schema

@@ -20,8 +20,8 @@ import numpy as np
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.stores.addresses import spark_address, store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -46,7 +46,7 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
     if store_at(table.location, fs).is_local:
         rows = reader.option("basePath", table.location).parquet(*paths)
     else:
-        rows = _from_bucket(spark, reader, [f"s3a://{path}" for path in paths])
+        rows = _from_bucket(spark, reader, [spark_address(table.location, path) for path in paths])
     deleted = [
         (os.path.basename(name), int(row)) for name, kept in table.kept_rows().items() for row in np.flatnonzero(~kept)
     ]

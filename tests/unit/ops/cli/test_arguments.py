@@ -76,6 +76,27 @@ def test_every_command_has_help(run, command):
         (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "9100"), "--metrics"),
         (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "localhost:x"), "--metrics"),
         (("warehouse", "load", "t", "--table", "d", "--continuous", "--metrics", "h:" + "9" * 5000), "--metrics"),
+        (("warehouse", "load"), "TOPIC"),
+        (("warehouse", "load", "t"), "--table"),
+        (("warehouse", "load", "t", "--defs", "f"), "TOPIC"),
+        *(
+            (("warehouse", "load", "--defs", "f", option, value), option)
+            for option, value in {
+                "--table": "d",
+                "--schema": "s",
+                "--column": "a=b",
+                "--isolation": "read_committed",
+                "--mode": "append",
+                "--compression": "lz4",
+                "--group": "g",
+                "--metrics": "h:1",
+                "--textfile": "f",
+                "--conf": "spark.ui.enabled",
+                "--interval": "-1",
+                "--max-records-per-run": "0",
+            }.items()
+        ),
+        (("warehouse", "load", "--defs", "f", "--dry-run", "--continuous"), "--continuous"),
         (("warehouse", "vacuum", "d", "--retain", str(2**63)), "--retain"),
         (("produce", "t", "--timestamp-ms", str(2**63)), "--timestamp-ms"),
         (("dead-letters", "list", "d", "--partition", str(2**31)), "--partition"),

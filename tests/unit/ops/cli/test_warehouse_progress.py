@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.progress import Progress
 
-from millrace_ops.cli.warehouse import BarListener, LineListener
+from millrace_ops.cli.warehouse_progress import BarListener, LineListener
 from millrace_pipelines.warehouse.load.options import Step
 
 

@@ -27,7 +27,7 @@ from millrace_pipelines.defs.table_check_results import (
     stored_files,
 )
 from millrace_pipelines.warehouse.completeness.audit import LoadAudit, audit_newest_load
-from millrace_pipelines.warehouse.completeness.contents import Stored
+from millrace_pipelines.warehouse.completeness.stored_files import Stored
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError
 from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, publish_skipped

@@ -6,7 +6,7 @@ from millrace.client.damaged_batches import MissingOffsetsError
 from millrace.client.fetched import AbortedTransaction, FetchedData
 from millrace.client.groups import GroupOffset
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import BrokerUnreachableError, CorruptRecordError, NotLeaderError
+from millrace.errors import BrokerUnreachableError, CorruptRecordError, NotLeaderError, OffsetOutOfRangeError
 from millrace.records.batch import TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG, placed, read_header
 from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.records.rebatch import SourceRun
@@ -65,6 +65,7 @@ LOOKS = {
     "created again": (CopyLook(AT_TEN, 0, 12, "s2"), (), "created again"),
     "that waits for the keeper": (CopyLook(AT_TEN, 0, 12, "s2"), (Accept.RECREATED_TOPIC,), (Phase.CHECK, 0)),
     "the keeper has taken it": (CopyLook(Progress(10, Ids("s0", "t1")), 2, 12, "s1"), (), (Phase.BEGIN, 2)),
+    "progress of the map": (CopyLook(AT_TEN, 0, 12, "s1", is_restored=True), (), (Phase.BEGIN, 10)),
     "the target was created again": (CopyLook(Progress(10, Ids("s1", "t0")), 0, 0, "s1"), (), (Phase.BEGIN, 0)),
 }
 
@@ -78,6 +79,10 @@ def test_a_look_decides(name):
         assert expected in copy.stop.reason
     else:
         assert (copy.phase, copy.next_offset) == expected
+
+
+def test_progress_of_the_map_is_committed_with_its_leader_epoch():
+    assert copying(CopyLook(AT_TEN, 0, 12, "s1", EpochEnd(3, 10), is_restored=True)).first_progress == AT_TEN
 
 
 def test_progress_is_committed_before_records_are_fetched():
@@ -101,6 +106,21 @@ def test_progress_is_committed_before_records_are_fetched():
 )
 def test_progress_is_read_from_what_the_group_has_committed(committed, progress):
     assert Progress.of(committed) == progress
+
+
+@pytest.mark.parametrize(
+    ("told", "progress"),
+    [
+        (AT_TEN.to_map, AT_TEN),
+        (Progress(10).to_map, Progress(10)),
+        (None, None),
+        (b"no JSON", None),
+        (b"[]", None),
+        (b"{}", None),
+    ],
+)
+def test_progress_is_read_from_what_the_map_says(told, progress):
+    assert Progress.mapped(10, told) == progress
 
 
 def parts_of(portion):
@@ -172,6 +192,36 @@ def test_another_leader_epoch_is_followed_by_a_look():
     assert copy.wants_look
     copy.looked(CopyLook(portion.progress, 0, 50, "s1", EpochEnd(3, 1)))
     assert copy.fetched(answer(1, batch(1, b"b", epoch=4))).progress == Progress(2, IDS, 4)
+
+
+def outside(progress, *, start=0, end=0, accepted=()):
+    """Returns a copy whose source has said that it has no such offset, after the look that followed."""
+    copy = copying(CopyLook(progress, 0, 50, "s1", source_end=progress.next_offset), accepted=frozenset(accepted))
+    copy.fetched(OffsetOutOfRangeError("no such offset"))
+    copy.looked(CopyLook(progress, start, 50, "s1", source_end=end))
+    return copy
+
+
+FIRST = Progress(10, IDS)
+OUTSIDE = {
+    "the log was cut": (outside(FIRST, end=8), "cut below offset 10"),
+    "that is accepted": (outside(FIRST, end=8, accepted=[Accept.TRUNCATED_LOG]), (Phase.BEGIN, 8)),
+    "cut below what was deleted": (outside(FIRST, start=9, end=9, accepted=[Accept.TRUNCATED_LOG]), (Phase.BEGIN, 9)),
+    "it was a leader that lagged": (outside(FIRST, end=10), (Phase.RUN, 10)),
+    "it has more by now": (outside(FIRST, end=12), (Phase.RUN, 10)),
+    "purged": (outside(FIRST, start=12, end=12), "deleted offsets 10-11"),
+    "the leader epoch will tell": (outside(AT_TEN, end=8), (Phase.RUN, 10)),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_source_without_the_offset_and_without_a_leader_epoch(name):
+    copy, expected = OUTSIDE[name]
+    if isinstance(expected, str):
+        assert copy.phase is Phase.STOPPED
+        assert expected in copy.stop.reason
+    else:
+        assert (copy.phase, copy.next_offset) == expected
 
 
 def flipped(data):

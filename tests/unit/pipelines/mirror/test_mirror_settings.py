@@ -53,6 +53,43 @@ def write(tmp_path):
     return written
 
 
+FILES = """
+topics = ["t"]
+
+[target]
+bootstrap = "h:1"
+client_config = "target.properties"
+
+[[sources]]
+name = "east"
+bootstrap = "h:2"
+client_config = "/etc/east.properties"
+properties = { "ssl.truststore.location" = "tls/east.pem", "client.id" = "location" }
+
+[[sources]]
+name = "west"
+bootstrap = "h:3"
+client_config = "env:WEST"
+
+[sources.properties]
+ssl.truststore.location = "west.pem"
+"""
+
+
+def test_names_of_files_are_relative_to_the_file_that_has_them(write, tmp_path):
+    settings = read_settings(write(FILES))
+    assert settings.target.client_config == str(tmp_path / "target.properties")
+    east, west = settings.sources
+    assert (east.client_config, west.client_config) == ("/etc/east.properties", "env:WEST")
+    assert east.properties == {"ssl.truststore.location": str(tmp_path / "tls/east.pem"), "client.id": "location"}
+    assert west.properties == {"ssl.truststore.location": str(tmp_path / "west.pem")}
+
+
+def test_names_of_files_in_options_are_relative_to_the_current_folder(write):
+    options = {"target": {"client_config": "mine.properties"}}
+    assert read_settings(write(FILES), options).target.client_config == "mine.properties"
+
+
 def test_a_file_has_all_of_a_mirror(write):
     settings = read_settings(write(FILE))
     assert (settings.way, settings.new_topics) == (Way.COPY, NewTopics.NOW)

@@ -1,7 +1,7 @@
 """The requests of a mirror's instance to one cluster, over the simulated network; an error is an answer.
 
-A leader is believed until an error comes from it. Nothing is sent again here: what the instance does with an error, its
-decisions say.
+A leader is believed until an error comes from it; that it lacks an offset, the newest leader has to say. Nothing is
+sent again here: what the instance does with an error, its decisions say.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
-from millrace.errors import MillraceError, NotLeaderError
-from millrace.wire.messages import APPEND_MIRRORED, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from millrace.errors import AnswerLostError, MillraceError, NotLeaderError, OffsetOutOfRangeError
+from millrace.wire.messages import APPEND_MIRRORED, DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
+from millrace_support.simulation.mirror.mishaps import Mishaps
 
 TIMEOUT_S, WAIT_MS, END_WAIT_MS = 4.0, 300, 3_000
 EARLIEST, LATEST = -2, -1
 NO_EPOCH = NO_REPLICA = NO_OFFSET = -1
 BYTES = (1, 300, 5_000)
-FETCH_VERSION, LIST_OFFSETS_VERSION, EPOCH_VERSION = 11, 7, 4
+FETCH_VERSION, LIST_OFFSETS_VERSION, EPOCH_VERSION, DELETE_RECORDS_VERSION = 11, 7, 4, 2
 
 
 class Ends(NamedTuple):
@@ -38,10 +39,11 @@ class Appended(NamedTuple):
 
 
 class Door:
-    """The connections of an instance to one cluster."""
+    """The connections of an instance to one cluster; `mishaps` befall what is fetched and appended there."""
 
-    def __init__(self, cluster: SimulatedCluster, machine: int, name: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, machine: int, name: str, mishaps: Mishaps | None = None) -> None:
         self.cluster = cluster
+        self._mishaps = Mishaps() if mishaps is None else mishaps
         self._links = ClientLinks(cluster.network, machine, TIMEOUT_S, name)
         self._leaders: dict[TopicPartition, int] = {}
 
@@ -54,7 +56,8 @@ class Door:
         return Ends(await self._offset(key, EARLIEST), await self._offset(key, LATEST))
 
     async def epoch_end(self, key: TopicPartition, epoch: int) -> tuple[int, int]:
-        """Returns an epoch of a log that is not above this one, and where it ends; raises MillraceError."""
+        """Returns an epoch of a log that is not above this one, and where the newest leader ends it, or raises."""
+        self._leaders.pop(key, None)
         one = {"partition": key.partition, "current_leader_epoch": NO_EPOCH, "leader_epoch": epoch}
         fields = {"replica_id": NO_REPLICA, "topics": [{"topic": key.topic, "partitions": [one]}]}
         answer = await self._ask(key, OFFSET_FOR_LEADER_EPOCH, EPOCH_VERSION, fields)
@@ -79,9 +82,12 @@ class Door:
         try:
             answer = await self._ask(key, FETCH, FETCH_VERSION, fields)
             (partition,) = answer.responses[0].partitions
-            return fetched_data(partition, f"fetch of {key} at offset {offset}", offset)
+            found = fetched_data(partition, f"fetch of {key} at offset {offset}", offset)
+            return self._mishaps.fetched(key, found)
         except MillraceError as error:
-            self._leaders.pop(key, None)
+            asked, newest = self._leaders.pop(key, None), self.cluster.leader(key)
+            if isinstance(error, OffsetOutOfRangeError) and asked != newest:
+                return await self.fetch(key, offset, isolation, wait_ms=wait_ms)
             return error
 
     async def append(self, key: TopicPartition, end_offset: int, records: bytes, start_offset: int) -> Appended:
@@ -90,14 +96,25 @@ class Door:
             "partition_index": key.partition,
             "log_start_offset": start_offset,
             "log_end_offset": end_offset,
-            "records": records,
+            "records": self._mishaps.sent(records),
         }
-        return await self._append(key, one)
+        told = await self._append(key, one)
+        is_lost = told.error is None and self._mishaps.loses_answer()
+        return Appended(NO_OFFSET, AnswerLostError(f"{key}: no answer to an append")) if is_lost else told
 
     async def end_mirroring(self, key: TopicPartition) -> Appended:
         """Ends the mirroring into a partition."""
         one = {"partition_index": key.partition, "log_end_offset": NO_OFFSET, "records": None, "ends_mirroring": True}
         return await self._append(key, one)
+
+    async def delete_records(self, key: TopicPartition, offset: int) -> int:
+        """Deletes the records below an offset; returns where the log begins then. Raises MillraceError."""
+        one = {"partition_index": key.partition, "offset": offset}
+        fields = {"timeout": END_WAIT_MS, "topics": [{"name": key.topic, "partitions": [one]}]}
+        answer = await self._ask(key, DELETE_RECORDS, DELETE_RECORDS_VERSION, fields)
+        (told,) = answer.topics[0].partitions
+        self._check(key, told.error_code)
+        return int(told.low_watermark)
 
     async def _append(self, key: TopicPartition, one: Any) -> Appended:
         fields = {"timeout_ms": END_WAIT_MS, "topics": [{"name": key.topic, "partitions": [one]}]}

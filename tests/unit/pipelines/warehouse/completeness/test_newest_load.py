@@ -9,10 +9,10 @@ from millrace.clock import SystemClock
 from millrace_pipelines.warehouse.completeness import audit as audit_module
 from millrace_pipelines.warehouse.completeness.audit import LoadAudit, audit, audit_newest_load
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import FORMER_LEDGERS_PROPERTY, GENERATION_PROPERTY, ledger_of
 from millrace_pipelines.warehouse.maintenance import compact
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.findings import told
 from millrace_support.loads import FS, PROPERTIES, Loads
 
@@ -137,9 +137,9 @@ def test_the_topic_is_asked_where_a_broker_is_named(loads, monkeypatch):
 
 def test_only_files_that_may_have_the_load_s_offsets_are_opened(loads, monkeypatch):
     opened = []
-    look = audit_module.Contents._look_at
+    look = audit_module.Reader.footer
     monkeypatch.setattr(
-        audit_module.Contents, "_look_at", lambda self, name, said: (opened.append(name), look(self, name, said))
+        audit_module.Reader, "footer", lambda self, name, said: opened.append(name) or look(self, name, said)
     )
     for start in range(10, 100, 10):
         loads.load((start, start + 10), range(start, start + 10))

@@ -14,7 +14,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.delta.files import NamedFile
-from millrace_pipelines.warehouse.delta.protocol import FEATURES, PROPERTIES, Access, TableFacts, refusal
+from millrace_pipelines.warehouse.delta.protocol import FEATURES, PROPERTIES, Access
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -251,15 +251,6 @@ def test_a_property_that_comes_between_is_refused_by_the_commit(location):
         table.commit(
             [], removed=[NamedFile(name=table.file_names()[0])], expected={}, transactions={}, lineage={"kind": "x"}
         )
-
-
-def test_deletion_vectors_ask_for_something_where_a_file_in_a_bucket_has_one():
-    facts = TableFacts(3, 7, frozenset({"deletionVectors"}), frozenset({"deletionVectors"}), {}, "")
-    for access in Access:
-        for asks_nothing in ({}, {"has_deletion_vectors": True}, {"is_in_bucket": True}):
-            assert refusal(facts._replace(**asks_nothing), access) is None
-        refused = refusal(facts._replace(has_deletion_vectors=True, is_in_bucket=True), access)
-        assert (refused is None) == (access in (Access.READ, Access.APPEND))
 
 
 @pytest.mark.parametrize("name", ["offset", "key"])

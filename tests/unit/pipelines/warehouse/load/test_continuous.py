@@ -6,7 +6,7 @@ import pytest
 
 from millrace.errors import BrokerUnreachableError
 from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError
-from millrace_pipelines.warehouse.load.load import load_continuously
+from millrace_pipelines.warehouse.load.continuous import load_continuously
 from millrace_pipelines.warehouse.load.report import LoadReport
 
 
@@ -31,7 +31,7 @@ class Loop:
         self.told.append((type(failure.error).__name__, failure.attempt))
 
     def run(self, monkeypatch, **how):
-        monkeypatch.setattr("millrace_pipelines.warehouse.load.load.MAX_PAUSE_S", 0.0)
+        monkeypatch.setattr("millrace_pipelines.warehouse.load.continuous.MAX_PAUSE_S", 0.0)
         load_continuously(self.load, self.stop, self, interval_s=0, **how)
         return self.told
 

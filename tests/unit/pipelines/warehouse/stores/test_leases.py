@@ -5,15 +5,9 @@ import os
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.delta.store import (
-    LEASE_SUFFIX,
-    LEASES_DIRECTORY,
-    PROGRESS_BYTES,
-    Progress,
-    Running,
-    lease,
-    running,
-)
+from millrace_pipelines.warehouse.stores.folder_leases import PROGRESS_BYTES
+from millrace_pipelines.warehouse.stores.lease import LEASE_SUFFIX, LEASES_DIRECTORY, Progress, Running
+from millrace_pipelines.warehouse.stores.leases import lease, running
 from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()
