@@ -4,7 +4,8 @@ Each side lets in whoever has the right password, certificate or token, and deni
 """
 
 import logging
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from millrace_pipelines.mirror.settings_file import read_settings
 from millrace_support.guarded_brokers import PASSWORD, PROTOCOLS, USER, GuardedBroker
 from millrace_support.mirrored_records import contents, read, write
 from millrace_support.token_server import TokenServer
+from millrace_support.waiting import until
 
 PARTITIONS = 2
 LISTENERS = ["SCRAM", "PLAIN", "MUTUAL", "TOKEN"]
@@ -41,7 +43,7 @@ OF_SOURCE = {
 OF_TARGET = {
     "CREATE TOPIC __mirror_*": "Create on topic",
     "READ TOPIC __mirror_*": "Read on topic __mirror_states",
-    "WRITE TOPIC __mirror_*": "Write on topic __mirror_states",
+    "WRITE TOPIC __mirror_states": "Write on topic __mirror_states",
     "READ GROUP millrace-mirror-NAME": "Read on group millrace-mirror-NAME",
     "CREATE TOPIC NAME.TOPIC": "Create on topic NAME.TOPIC",
     "READ TOPIC NAME.TOPIC": "Read on topic NAME.TOPIC",
@@ -50,6 +52,7 @@ OF_TARGET = {
 BY_WAY = {
     "follow": {"CLUSTER_ACTION CLUSTER kafka-cluster": "ClusterAction on the cluster"},
     "copy": {
+        "WRITE TOPIC __mirror_offsets": "Write on topic __mirror_offsets",
         "WRITE TOPIC NAME.TOPIC": "Write on topic NAME.TOPIC",
         "WRITE TRANSACTIONAL_ID millrace-mirror-NAME-*": "Write on transactional ids that begin with",
     },
@@ -137,6 +140,22 @@ class Guarded:
                 told.append(str(error))
             return [*told, *service.stopped().values()]
 
+    @contextmanager
+    def running(self):
+        """Makes the context in which a mirror runs; yields the sentences that it tells."""
+        told = []
+        with (
+            ThreadPoolExecutor(1) as thread,
+            MirrorService(self.settings(topics_interval_ms=500), tell=told.append) as service,
+        ):
+            done = thread.submit(service.run)
+            try:
+                yield told
+            finally:
+                service.stop()
+                done.result()
+        assert service.stopped() == {}
+
     def is_complete(self, topic):
         places = [(side, partition) for side in self.sides for partition in range(PARTITIONS)]
         named = {"source": topic, "target": f"{self.name}.{topic}"}
@@ -180,12 +199,15 @@ def lacking():
         yield from ((pair, *one) for one in chain(*tables))
 
 
-@pytest.mark.parametrize(
+EACH_RIGHT = pytest.mark.parametrize(
     ("guarded", "side", "right"),
     list(lacking()),
     ids=lambda one: one.replace(" ", "_") if isinstance(one, str) else "-".join(one),
     indirect=["guarded"],
 )
+
+
+@EACH_RIGHT
 def test_without_one_right_the_mirror_says_which(guarded, side, right, caplog):
     topic, other = guarded.topics
     given_up = guarded._named(right, topic)
@@ -202,3 +224,14 @@ def test_without_one_right_the_mirror_says_which(guarded, side, right, caplog):
     guarded.permit(side, given_up)
     assert guarded.mirror() == []
     assert all(map(guarded.is_complete, guarded.topics))
+
+
+@EACH_RIGHT
+def test_a_running_mirror_goes_on_by_itself_once_it_has_the_right(guarded, side, right, caplog):
+    given_up = guarded._named(right, guarded.topics[0])
+    guarded.permit_all(but=(side, given_up))
+    wanted = f"the mirror's user lacks the right {guarded.rights(side)[given_up]}"
+    with caplog.at_level(logging.WARNING), guarded.running() as told:
+        until(lambda: [*told, *caplog.messages], lambda told: any(wanted in one for one in told))
+        guarded.permit(side, given_up)
+        until(lambda: [*map(guarded.is_complete, guarded.topics)], all)

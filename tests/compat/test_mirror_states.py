@@ -11,7 +11,15 @@ from millrace.client.producer import Producer
 from millrace.testing.broker import BrokerProcess
 from millrace_benchmarks.kafka_broker import KafkaBroker
 from millrace_pipelines.mirror.settings import Accept, Way
-from millrace_pipelines.mirror.states import STATES_TOPIC, State, StateError, States, TopicState, encode_state
+from millrace_pipelines.mirror.states import (
+    STATES_TOPIC,
+    KnownStop,
+    State,
+    StateError,
+    States,
+    TopicState,
+    encode_state,
+)
 
 ORDERS = TopicState(source="east", topic="orders", target_topic="east.orders", way=Way.COPY)
 
@@ -87,6 +95,10 @@ NO_STATES = {
     "a/number": b"1",
     "a/odd": json.dumps(asdict(ORDERS) | {"state": "odd", "accepted": []}).encode(),
     "a/another": encode_state(ORDERS),
+    "a/b#ends": b"[]",
+    "a/b#stopped-0": b"no JSON",
+    "a/b#stopped-1": b'{"kind": "purged"}',
+    "a/b#another-1": b"{}",
 }
 
 
@@ -97,10 +109,26 @@ def test_a_record_that_is_no_state_is_named_and_the_others_go_on(states, produce
     assert {*states.read()} == {"east/orders"}
     assert states.faults.keys() == NO_STATES.keys()
     for key, said in states.faults.items():
-        assert f"the record of {key!r} is" in said
+        assert f"the record of {key!r} " in said
     states.remove(*NO_STATES)
     states.read()
     assert states.faults == {}
+
+
+def test_partitions_that_have_stopped_alone_are_told_beside_the_state(cluster, states):
+    purged, cut = KnownStop("purged", "deleted offsets 3-5"), KnownStop("truncated", "it was cut")
+    states.write(ORDERS)
+    states.write_stops({("east/orders", 0): purged, ("east/orders", 12): cut, ("b/x", 0): cut})
+    tail = States(cluster)
+    assert {*tail.read()} == {"east/orders"}
+    assert tail.known_stops() == {"east/orders": {0: purged, 12: cut}, "b/x": {0: cut}}
+    states.write_stops({("east/orders", 0): None})
+    tail.read()
+    assert tail.known_stops()["east/orders"] == {12: cut}
+    states.read()
+    states.remove("east/orders", "b/x")
+    assert tail.read() == {}
+    assert (tail.known_stops(), tail.faults) == ({}, {})
 
 
 def test_fields_of_later_versions_are_ignored(states, producer):

@@ -15,12 +15,13 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.delta.store import TableFiles, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.stores.folder import Folder
+from millrace_pipelines.warehouse.stores.leases import lease
 
 
 def rows_of(pairs, first_offset):
@@ -90,5 +91,5 @@ if __name__ == "__main__":
     elif step == "after":
         Table.commit = after(Table.commit)
     elif step == "removed":
-        TableFiles.remove = after(TableFiles.remove)
+        Folder.remove = after(Folder.remove)
     operate(directory, operation, OsFileSystem())

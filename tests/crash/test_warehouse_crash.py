@@ -12,11 +12,11 @@ from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, Step
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.killed_loads import load_and_die, run_driver
 
 SCHEMA = {"fields": [{"name": "id", "type": "long"}]}

@@ -14,13 +14,14 @@ from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, held_leases
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
+from millrace_pipelines.warehouse.stores.leases import held_leases
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.killed_loads import reload_and_die, run_driver
 
 FS = OsFileSystem()

@@ -18,8 +18,8 @@ from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
 from millrace.testing.local_broker import LocalBroker
 from millrace_ops.console.rendering import UNKNOWN
-from millrace_pipelines.warehouse.delta.store import Progress, lease
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
+from millrace_pipelines.warehouse.stores.leases import Progress, lease
 from millrace_pipelines.warehouse.tables.find import FAILED_LOADS_FILE, failures_noted
 from millrace_support.clock import ManualClock
 from millrace_support.console_pages import PROPERTIES, Browser, cells, console_of, shown

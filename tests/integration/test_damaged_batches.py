@@ -30,13 +30,13 @@ from millrace_pipelines.spark.source.options import parse_options
 from millrace_pipelines.spark.source.rows import TopicRange, read_offsets
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters import dead_letters_of
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import skipped_location
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.command_runner import CommandRunner
 from millrace_support.connector_streams import BOUNDS, read, stream_of
 

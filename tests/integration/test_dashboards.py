@@ -20,6 +20,7 @@ from millrace_pipelines.warehouse.load.history import TableCommit
 from millrace_pipelines.warehouse.load.metrics import LoadMetrics, TableCollector, ToldTable
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.tables.find import TableFacts
+from millrace_support.broker_properties import EAGER_SCRUBBER
 from millrace_support.prometheus import PATIENCE_S, find_prometheus, prometheus
 
 pytestmark = pytest.mark.skipif(not find_prometheus(), reason="needs Prometheus: make prometheus")
@@ -30,6 +31,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "log.flush.interval.messages": "1",
+    **EAGER_SCRUBBER,
 }
 PAUSE_S = 0.05
 TABLE = TableFacts(location="/table", topic="events", rows=9, dead_letters=1, files=2, bytes=3000, version=4, lag=5)

@@ -127,10 +127,14 @@ def test_a_replica_that_was_damaged_while_it_was_stopped_heals(brokers, kind, st
     check_all(brokers, expected)
 
 
-def test_files_of_several_segments_that_are_gone_are_made_again(brokers):
+@pytest.mark.parametrize("before", ["whole", "cut in the middle", "zeroed block", "emptied"])
+def test_files_of_several_segments_that_are_gone_are_made_again(brokers, before):
     expected = brokers.equal_logs(TOPIC)
     broker = replica(brokers, "follower")
     broker.stop()
+    if before != "whole":
+        last = segments(broker)[1]
+        last.write_bytes(damaged(last.read_bytes(), before))
     for segment in segments(broker)[2:6]:
         for file in segment.parent.glob(segment.stem + ".*"):
             file.unlink()
@@ -138,6 +142,22 @@ def test_files_of_several_segments_that_are_gone_are_made_again(brokers):
     until(lambda: is_healed(broker))
     check_all(brokers, expected)
     assert len(segments(broker)) >= 6
+    for segment in segments(broker):
+        begins = [position for position, _ in walk(segment.read_bytes())]
+        assert max(begins, default=0) < int(SETTINGS["log.segment.bytes"]), f"{segment.name} has grown when it was full"
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_first_segments_that_are_gone_are_made_again(brokers, role):
+    expected = brokers.equal_logs(TOPIC)
+    broker = replica(brokers, role)
+    broker.stop()
+    for segment in segments(broker)[:3]:
+        for file in segment.parent.glob(segment.stem + ".*"):
+            file.unlink()
+    broker.start()
+    until(lambda: is_healed(broker))
+    check_all(brokers, expected)
 
 
 def test_a_follower_cuts_off_nothing_that_is_committed(brokers):

@@ -9,7 +9,9 @@ import pytest
 from millrace import Producer
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.testing.broker import BrokerProcess
+from millrace_pipelines.mirror.lags import read_lags
 from millrace_pipelines.mirror.settings import Way
+from millrace_pipelines.mirror.states import TopicState
 from millrace_support.running_mirrors import QUICK, Roles
 from millrace_support.waiting import until
 
@@ -78,6 +80,52 @@ def test_a_table_has_a_line_for_each_topic_and_partition(roles):
     assert [line.split()[0] for line in lines[1:3]] == [f"{roles.name}/{roles.topics[:-2]}{one}" for one in "ab"]
     assert len([line for line in lines if line.startswith(f"{roles.name}/")]) == 2 + 4
     assert result.stderr == f"millrace: no instance of the mirror {roles.name} runs\n"
+
+
+def test_a_partition_that_has_stopped_alone_is_shown_until_it_goes_on(roles):
+    topic = roles.topics.replace(".*", "a")
+    write(roles, topic, 6)
+    assert roles.once() == []
+    write(roles, topic, 10)
+    with Cluster(roles.source) as source:
+        Admin(source).delete_records(topic, 1, 5)
+    [reason] = roles.once()
+    assert f"{topic}-1: the source has deleted offsets 3-4" in reason
+    topics, _, status = told(roles)
+    assert (status, topics[topic]["state"], topics[topic]["reason"]) == (1, "mirroring", reason)
+    assert [one["stopped"] for one in topics[topic]["partitions"]] == [None, reason]
+    table = roles.command("status").stdout
+    assert "mirroring, 1 stopped" in table
+    assert reason in table
+    with roles.running():
+        assert roles.command("resume", topic, "--accept-lost-offsets").exit_code == 0
+        until(lambda: told(roles), lambda found: (found[2], found[0][topic]["lag"]) == (0, 0))
+    assert told(roles)[0][topic]["reason"] is None
+
+
+def test_what_an_open_transaction_holds_back_is_no_lag_but_told(sides):
+    name = f"t{uuid4().hex[:8]}"
+    roles = Roles(f"e{name}", *sides, name, Way.COPY)
+    with Cluster(roles.source) as source:
+        Admin(source).create_topic(name, 2)
+    write(roles, name, 4)
+    with Producer(broker_list=roles.source, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.send(name, b"open", partition=0).result()
+        with roles.running() as service:
+            until(lambda: told(roles)[0].get(name, {}), lambda one: (one.get("lag"), one.get("held_back")) == (0, 3))
+            assert sorted(one.held_back for one in service.counters.read().values()) == [0, 3]
+            assert [one["held_back"] for one in told(roles)[0][name]["partitions"]] == [3, 0]
+            [lag] = read_lags(
+                roles.settings(),
+                [TopicState(source=roles.name, topic=name, target_topic=f"{roles.name}.{name}", way=Way.COPY)],
+            ).values()
+            assert (lag.lag, lag.held_back) == (0, 3)
+            producer.commit_transaction()
+            until(lambda: told(roles)[0][name], lambda one: (one["lag"], one["held_back"]) == (0, 0))
+    assert count_at(roles, f"{roles.name}.{name}") == 7
 
 
 def test_a_source_that_is_away_has_its_last_known_end(roles, tmp_path):

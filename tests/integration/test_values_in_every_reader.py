@@ -28,12 +28,12 @@ from millrace.records.record import NewRecord, encode_batch
 from millrace.times import MAX_DATETIME_MS, MIN_DATETIME_MS
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS
 from millrace_pipelines.spark.read import ReadBlock
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import made_dead_letters
 from millrace_support.boundary_avro import avro
 from millrace_support.boundary_json import mapped_json, nested_json, plain_json

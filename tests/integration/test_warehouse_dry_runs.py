@@ -20,7 +20,6 @@ from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.errors import ModeError, SchemaChangedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
@@ -28,6 +27,7 @@ from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.find import FAILED_LOADS_FILE, read_failed_loads
 from millrace_pipelines.warehouse.tables.open import TableChanges
 from millrace_support.broker_properties import KEEPS_ALL

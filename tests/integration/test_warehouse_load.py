@@ -21,7 +21,6 @@ from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.spark.read import read_range
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
@@ -30,6 +29,8 @@ from millrace_pipelines.warehouse.load.jobs import run_tasks
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.load.task import LoadSpec
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.find import read_failed_loads
 from millrace_pipelines.warehouse.tables.spark_table import spark_table
 from millrace_support import recorded_data

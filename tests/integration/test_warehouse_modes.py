@@ -16,7 +16,6 @@ from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -27,6 +26,7 @@ from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import Step
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, checkpoint, compact, maintain, vacuum
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told

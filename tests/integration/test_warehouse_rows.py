@@ -21,7 +21,6 @@ from millrace_ops.cli.dead_letters import app
 from millrace_ops.demo.flights import events, read_flights
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import SchemaChangedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
@@ -32,6 +31,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListene
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.protobuf import compile_proto, protobuf_decoder
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables import open as open_module
 from millrace_pipelines.warehouse.tables.spark_table import spark_table
 from millrace_support.broker_properties import KEEPS_ALL

@@ -30,7 +30,6 @@ from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
-from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -39,6 +38,8 @@ from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER, dead_letters_dir
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_pipelines.warehouse.tables.spark_table import s3a_options
 from millrace_support.command_runner import CommandRunner

@@ -25,12 +25,12 @@ from millrace_ops.cli.dead_letters import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.spark.source import MillraceDataSource
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.command_runner import CommandRunner
 from millrace_support.raw import RawConnection

@@ -15,7 +15,7 @@ from millrace.records.absent import intervals_of
 from millrace_pipelines.warehouse.completeness.expected import KNOWN, Expected
 from millrace_pipelines.warehouse.delta import lineage
 from millrace_pipelines.warehouse.delta.lineage import INLINE_BYTES, OffsetPage, keep_offsets, packed, pages_of
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_support.loads import FS
 
 MOST_OFFSETS = 8

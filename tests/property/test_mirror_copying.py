@@ -157,6 +157,7 @@ class Delivery:
 
     def __init__(self, place, offset, error):
         self._report = DeliveryReport(*place, offset, 0, error)
+        self.is_awaited = False
 
     def done(self):
         return True
@@ -165,6 +166,7 @@ class Delivery:
         return self._report
 
     def result(self, timeout_s=None):
+        self.is_awaited = True
         if self._report.error is not None:
             raise self._report.error
         return self._report
@@ -184,10 +186,15 @@ class Producer:
 
     def begin_transaction(self):
         self.has_failed, self.decided, self.taken, self.added = False, None, 0, set()
+        self.sent = []
         self.target.begin(self.name)
 
     def add_to_transaction(self, partitions):
         self.added |= set(partitions)
+        if denied := {topic for topic, _ in self.added} & self.world.denied:
+            self.has_failed = True
+            cause = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"partition {denied.pop()}-0")
+            raise TransactionFailedError("failed") from cause
         if self.world.fails():
             self.has_failed = True
             raise TransactionFailedError("failed") from BrokerError(ErrorCode.REQUEST_TIMED_OUT, "late")
@@ -207,12 +214,14 @@ class Producer:
         return Delivery(place, -1 if self.world.fails() else offset, None)
 
     def send_batch(self, topic, partition, batch):
-        return self._send((topic, partition), [one.value for one in decode_records(batch)])
+        self.sent.append(self._send((topic, partition), [one.value for one in decode_records(batch)]))
+        return self.sent[-1]
 
     def send(self, topic, value=None, key=None, *, partition=None):
         return self._send((topic, partition), [(key, value)])
 
     def send_offsets_to_transaction(self, offsets, group):
+        assert all(one.is_awaited for one in self.sent), "no batch is under way beside the progress"
         if self.has_failed:
             raise TransactionFailedError("failed before")
         if group.generation_id != self.target.generation:
@@ -258,6 +267,7 @@ class World:
         self.faults = True
         self.takes = math.inf  # batches that the target takes in time in one transaction
         self.refusing = set()
+        self.denied = set()
         self.told = []
         self.instances = {name: self._instance(name, most_bytes) for name in ("one", "two")}
         self.share()
@@ -370,6 +380,52 @@ def test_a_partition_that_the_target_refuses_stops_alone():
     check(world, WHAT[0])
     check(world, WHAT[2])
     assert world.target.read(("east.t", 1)) == []
+
+
+def go_round(world, times, *, writes=False):
+    for _ in range(times):
+        for log in world.source.values() if writes else ():
+            log.write()
+        for copying in world.instances.values():
+            copying.go_round()
+
+
+@pytest.mark.parametrize("denied", [{"east.t"}, {"east.u"}, {"east.t", "east.u"}])
+def test_a_right_that_is_lacking_holds_up_no_other_topic_and_is_waited_for(denied):
+    world = World(1)
+    world.faults = False
+    world.share()
+    world.denied |= denied
+    go_round(world, 30, writes=True)
+    go_round(world, 40)
+    for what in WHAT:
+        if what.target in denied:
+            assert world.target.read(what.at_target) == []
+        else:
+            check(world, what)
+    for name in denied:
+        told = [one for one in world.told if f"lacks the right Write on topic {name}" in one]
+        assert 1 <= len(told) <= len(world.instances)
+    assert not [one for one in world.told if "it works again" in one]
+    world.denied.clear()
+    go_round(world, 60)
+    for what in WHAT:
+        check(world, what)
+    assert {name for name in denied if f"topic {name}: it works again" in world.told} == denied
+
+
+def test_without_the_right_to_write_offset_maps_all_waits_for_it():
+    world = World(1)
+    world.faults = False
+    world.share()
+    world.denied.add(OFFSET_MAP_TOPIC)
+    go_round(world, 20, writes=True)
+    assert any(f"lacks the right Write on topic {OFFSET_MAP_TOPIC}" in one for one in world.told)
+    assert not any("refuses" in one for one in world.told)
+    world.denied.clear()
+    go_round(world, 60)
+    for what in WHAT:
+        check(world, what)
 
 
 def test_a_target_that_takes_little_in_time_gets_little_at_once():

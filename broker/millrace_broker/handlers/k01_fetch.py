@@ -339,8 +339,8 @@ class _Fetch:
             self._unknown.append((key, _failed(index, code)))
 
     def _is_denied(self, name: str) -> bool:
-        """Returns whether the client may not read the topic; a follower needs one right for all topics."""
-        if self._follower is not None:
+        """Returns whether the client may not read the topic; a broker, as it heals, too, has one right for all."""
+        if self._follower is not None or self._damaged is not None:
             return not BROKER_GUARD.permits(self._services, self._session)
         return bool(name) and not GUARD.permits(self._services, self._session, name)
 

@@ -248,9 +248,8 @@ class _LogHealing:
             with await asyncio.to_thread(log.healing.healing, segment) as new:
                 for damaged in segment.damage:
                     await asyncio.to_thread(new.copy_up_to, damaged.position)
-                    most_bytes = log.healing.segment_bytes if damaged is hole else MAX_INT
                     missing = self._missing(damaged.start_offset, damaged.end_offset)
-                    filled_to = await self._fill(new, missing, most_bytes=most_bytes)
+                    filled_to = await self._fill(new, missing, most_bytes=log.healing.most_bytes(segment, damaged))
                     is_filled = filled_to > missing.next_offset
                     await asyncio.to_thread(new.end, damaged, filled_to if is_filled else damaged.start_offset)
                     if is_filled or damaged.start_offset == damaged.end_offset:

@@ -1,6 +1,6 @@
 """Fetches offsets that a damaged log lacks from the other replicas of its partition, and takes what fits.
 
-    Fetch v17, as a consumer, from the leader, the in-sync replicas, the others
+    Fetch v17, as a consumer that is a broker, from the leader, the in-sync replicas, the others
         → `taken`: the leading batches of the answer that fit
 
 | a fetched batch must | as |
@@ -13,7 +13,8 @@
 | have a leader epoch between those around the range | the replica may have another history |
 | be the same at another replica, if one answers (compacted logs differ) | one of the two may be wrong |
 
-A consumer reads what is committed, so that nothing is taken that may be cut off yet.
+A consumer reads what is committed, so that nothing is taken that may be cut off yet. The field of followers, with
+nothing in it, says that it is a broker, which needs ClusterAction, as to follow, and no Read.
 
 Runs on the event loop.
 """
@@ -180,7 +181,9 @@ class OtherReplicas:
     async def _fetch(self, broker: int, offset: int, most_bytes: int) -> PartitionFetched:
         link = await self._link(broker)
         wanted = {self._key: FetchPartition(offset, most_bytes, current_leader_epoch=self._epoch)}
-        request = FetchRequest(CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [])
+        request = FetchRequest(
+            CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [], damaged={}
+        )
         body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, encode_fetch_request(request))
         try:
             answer = decode_fetch_response(body)

@@ -6,7 +6,7 @@
   meta.properties                         which cluster and broker the folder belongs to
   boot-id                                 the start of the machine in which the folder was used last; not Kafka's
   recovery-point-offset-checkpoint        the offset up to which each log is on the disk
-  log-start-offset-checkpoint             first offset of logs whose head was cut inside a segment
+  log-start-offset-checkpoint             first offset of logs that begin inside a segment; of all at a clean stop
   replication-offset-checkpoint           high watermarks
   cleaner-offset-checkpoint               first dirty offset of each compacted log
   scrub-checkpoint                        up to where the scrubber's round has come (`scrubber.rounds`)

@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from millrace_pipelines.mirror.status import MirrorStatus, PartitionStatus, TopicStatus
 
 PATIENCE_MS = 5_000  # with a cluster that does not answer
-COLUMNS = ("topic", "target topic", "way", "state", "partitions", "lag", "newest", "changed", "reason")
-OF_PARTITIONS = ("topic", "partition", "source end", "mirrored end", "target end", "lag", "newest", "error")
+COLUMNS = ("topic", "target topic", "way", "state", "partitions", "lag", "held back", "newest", "changed", "reason")
+OF_PARTITIONS = (
+    "topic",
+    "partition",
+    "source end",
+    "mirrored end",
+    "target end",
+    "lag",
+    "held back",
+    "newest",
+    "reason",
+)
 
 
 def status(
@@ -31,7 +41,9 @@ def status(
 ) -> None:
     """Show how far the mirrored topics are; exit status 1 if one has stopped, or a source can't be reached.
 
-    Where the source is away, the lag is that of its last known end.
+    A topic is stopped as a whole, or partitions of it alone. Held back are offsets behind the begin of an open
+    transaction of the source: they are copied once it ends. Where the source is away, the lag is that of its last known
+    end.
     """
     from millrace_pipelines.mirror.states import State
 
@@ -47,7 +59,7 @@ def status(
         if (verbose or names) and topics:
             print()
             print_table(OF_PARTITIONS, [_partition(one, each) for one in topics for each in one.partitions])
-    is_well = all(one.state.state is not State.STOPPED for one in topics) and not any(
+    is_well = all(one.state.state is not State.STOPPED and not one.stopped for one in topics) and not any(
         one.source_error for _, one in found
     )
     raise typer.Exit(0 if is_well else 1)
@@ -85,12 +97,13 @@ def _row(topic: TopicStatus) -> tuple[object, ...]:
         state.key,
         state.target_topic,
         state.way.value,
-        state.state.value,
+        f"{state.state}, {len(topic.stopped)} stopped" if topic.stopped else state.state.value,
         len(topic.partitions),
         topic.lag,
+        topic.held_back,
         _ago(topic.newest_ms),
         iso_time(state.changed_ms),
-        state.reason or None,
+        topic.reason or None,
     )
 
 
@@ -102,8 +115,9 @@ def _partition(topic: TopicStatus, one: PartitionStatus) -> tuple[object, ...]:
         one.mirrored_end,
         one.target_end,
         one.lag,
+        one.held_back,
         _ago(one.newest_ms),
-        one.error or None,
+        one.stop or one.error or None,
     )
 
 
@@ -123,8 +137,9 @@ def _json(source: str, status: MirrorStatus) -> dict[str, object]:
                 "target_topic": one.state.target_topic,
                 "way": one.state.way,
                 "state": one.state.state,
-                "reason": one.state.reason or None,
+                "reason": one.reason or None,
                 "lag": one.lag,
+                "held_back": one.held_back,
                 "newest_ms": None if one.newest_ms < 0 else one.newest_ms,
                 "changed_ms": one.state.changed_ms,
                 "partitions": [
@@ -134,8 +149,10 @@ def _json(source: str, status: MirrorStatus) -> dict[str, object]:
                         "mirrored_end": each.mirrored_end,
                         "target_end": each.target_end,
                         "lag": each.lag,
+                        "held_back": each.held_back,
                         "newest_ms": None if each.newest_ms < 0 else each.newest_ms,
                         "error": each.error or None,
+                        "stopped": each.stop or None,
                     }
                     for each in one.partitions
                 ],

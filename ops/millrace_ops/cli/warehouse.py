@@ -21,6 +21,7 @@ from millrace_ops.cli.warehouse_preview import show_load
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
 from millrace_pipelines.warehouse.choices import Compression, Mode
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -36,6 +37,28 @@ Settings = Annotated[
 AcceptKeyless = Annotated[
     bool, typer.Option("--accept-keyless-records", help="Leave records without a key out of an upsert.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The options for where work on a table's files runs."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master, or sc://HOST:PORT, whose tasks do the work; by default threads here."),
+    ] = None
+    conf: Settings = None
+
+    @contextmanager
+    def tasks(self, name: str) -> Iterator[Tasks]:
+        """Yields where the work runs, which `name` describes; a Spark session lasts as long as the context."""
+        if self.master is None:
+            yield THREADS
+            return
+        from millrace_pipelines.warehouse.spark_tasks import tasks_on
+
+        with tasks_on(self.master, spark_settings(self.conf), name) as tasks:
+            yield tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from millrace_ops.cli.options import CLOCK, FS, ClusterAccess, DryRun, Json, Tab
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.warehouse import (
     AcceptKeyless,
+    Engine,
     GroupChoices,
     ReadChoices,
     Settings,
@@ -66,6 +67,7 @@ def erase(
         typer.FileBinaryRead | None, typer.Option(metavar="FILE", help="Keys to erase, one on a line; - for stdin.")
     ] = None,
     key_format: Annotated[KeyFormat, typer.Option(help="How the keys are written.")] = KeyFormat.TEXT,
+    engine: Engine,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -79,8 +81,8 @@ def erase(
     keys = [key_bytes(text, key_format) for text in [*(key or []), *filter(None, lines)]]
     if not keys:
         raise typer.BadParameter("name at least one key, by --key or --keys-file")
-    with telling_commits(directory):
-        report = run(directory, keys, FS, dry_run=dry_run)
+    with telling_commits(directory), engine.tasks(f"erase {directory}") as tasks:
+        report = run(directory, keys, FS, dry_run=dry_run, tasks=tasks)
     print_json(asdict(report)) if as_json else _print_erasure(report)
 
 
@@ -247,12 +249,14 @@ DEFAULT_TARGET_MIB = 256
 DEFAULT_RETAIN_HOURS = 7 * 24
 
 
-def compact(directory: TableDirectory, target_mib: TargetMiB = DEFAULT_TARGET_MIB, as_json: Json = False) -> None:
+def compact(
+    directory: TableDirectory, *, target_mib: TargetMiB = DEFAULT_TARGET_MIB, engine: Engine, as_json: Json = False
+) -> None:
     """Make few large files of many small ones; rows and ledger stay as they are, and so do files of about that size."""
     from millrace_pipelines.warehouse.maintenance import compact as run
 
-    with telling_commits(directory):
-        report = run(directory, FS, CLOCK, target_bytes=target_mib << 20)
+    with telling_commits(directory), engine.tasks(f"compact {directory}") as tasks:
+        report = run(directory, FS, CLOCK, target_bytes=target_mib << 20, tasks=tasks)
     print_json(asdict(report)) if as_json else print(_compaction_line(report))
 
 
@@ -299,6 +303,7 @@ def upkeep(
     ] = 10,
     min_commits: Annotated[int, typer.Option(min=1, help="Checkpoint after at least this many commits.")] = 10,
     retain_hours: RetainHours = DEFAULT_RETAIN_HOURS,
+    engine: Engine,
     as_json: Json = False,
 ) -> None:
     """Compact, checkpoint and vacuum a table and its dead letters, where they need it."""
@@ -311,8 +316,8 @@ def upkeep(
         min_commits=min_commits,
         retention_hours=retain_hours,
     )
-    with telling_commits(directory):
-        reports = run(directory, FS, CLOCK, policy)
+    with telling_commits(directory), engine.tasks(f"upkeep {directory}") as tasks:
+        reports = run(directory, FS, CLOCK, policy, tasks=tasks)
     if as_json:
         print_json([asdict(report) for report in reports])
         return

@@ -54,11 +54,11 @@ from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.dead_letters import REPLAY_KIND
 from millrace_pipelines.warehouse.delta.commits import is_newest
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, LOAD, RELOAD, TableCommit, commits_since
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 RUNNING = dg.DefaultScheduleStatus.RUNNING
 SENSOR_RUNNING = dg.DefaultSensorStatus.RUNNING

@@ -251,8 +251,16 @@ def topic_metadata(one: TopicLag, here: MirroredHere, seconds: float) -> Metadat
 def lag_metadata(one: TopicLag) -> Metadata:
     """Returns what is shown of a topic at any time."""
     lag: Metadata = {"lag": one.lag} if one.lag is not None else {"lag unknown": one.trouble}
+    held_back = {"held back": one.held_back} if one.held_back else {}
     reason = {"reason": one.state.reason} if one.state.reason else {}
-    return {**lag, "way": one.state.way.value, "state": one.state.state.value, "source": one.state.key, **reason}
+    return {
+        **lag,
+        **held_back,
+        "way": one.state.way.value,
+        "state": one.state.state.value,
+        "source": one.state.key,
+        **reason,
+    }
 
 
 def _table(lags: Mapping[str, TopicLag], here: Mapping[str, MirroredHere]) -> dg.TableMetadataValue | str:

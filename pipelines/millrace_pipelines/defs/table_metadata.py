@@ -23,13 +23,13 @@ from millrace_pipelines.arrow import ENVELOPE_COLUMNS, Field, python_rows
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import as_schema, file_schema, open_file
-from millrace_pipelines.warehouse.delta.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY
 from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
 from millrace_pipelines.warehouse.payload.event_time import EventTime
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.types import type_text
+from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import mode_of, own_schema
 
 ROWS = 10

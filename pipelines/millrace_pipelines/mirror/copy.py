@@ -27,7 +27,7 @@ from typing import NamedTuple
 from millrace.client.fetched import FetchedBatch, FetchedData
 from millrace.client.groups import GroupOffset
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import MillraceError, RecordError
+from millrace.errors import MillraceError, OffsetOutOfRangeError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, BatchHeader, Buffer, check_crc, read_header
 from millrace.records.rebatch import SourceRun, merged, producible
 from millrace.records.record import decode_batch, encode_records
@@ -88,7 +88,7 @@ class Progress(NamedTuple):
 class CopyLook(NamedTuple):
     """The source's log, the target's, and the progress; `epoch_end` is where the source ends its epoch (KIP-101).
 
-    `source_topic_id` is the id that the topic has now.
+    `source_topic_id` is the id that the topic has now, `source_end` the high watermark there.
     """
 
     progress: Progress | None
@@ -96,6 +96,7 @@ class CopyLook(NamedTuple):
     target_end: int
     source_topic_id: str | None = None
     epoch_end: EpochEnd | None = None
+    source_end: int = NO_OFFSET
 
 
 class Part(NamedTuple):
@@ -141,6 +142,7 @@ class Copy:
     stop: Stop | None = None
     trouble: MillraceError | None = None
     _leader_epoch: int = NO_LEADER_EPOCH
+    _outside: int = NO_OFFSET  # what the source was asked for last, and said to be outside of its log
     _ahead: Ahead = field(default_factory=Ahead)
     _joins: bool = False
     _checks_again: bool = False
@@ -171,7 +173,7 @@ class Copy:
             return
         self.committed, self.next_offset = look.progress, found
         self._leader_epoch, self._joins, self._checks_again = NO_LEADER_EPOCH, True, False
-        self.trouble, self._ahead = None, Ahead()
+        self.trouble, self._ahead, self._outside = None, Ahead(), NO_OFFSET
         has_progress = look.progress is not None and look.progress[:2] == (found, self.ids)
         self.phase = Phase.RUN if has_progress else Phase.BEGIN
 
@@ -182,6 +184,7 @@ class Copy:
         if isinstance(answer, RecordError):
             self._stop(damaged(self.what, answer))
         elif isinstance(answer, MillraceError):
+            self._outside = self.next_offset if isinstance(answer, OffsetOutOfRangeError) else NO_OFFSET
             self.failed(answer)
         else:
             return self._portion(answer)
@@ -232,12 +235,23 @@ class Copy:
             return foreign(self.what) if look.target_end else max(look.source_start, self.start_offset)
         if _differ(self.ids.source, progress.ids.source):  # the topic is another one now, which was accepted
             return look.source_start
-        if look.epoch_end is not None and NO_OFFSET < look.epoch_end.end_offset < progress.next_offset:
+        if (end := self._cut_at(look, progress)) is not None:
             stop = truncated(self.what, progress.next_offset, is_copied=True)
-            return self._unless_accepted(stop, max(look.epoch_end.end_offset, look.source_start))
+            return self._unless_accepted(stop, max(end, look.source_start))
         if look.source_start > progress.next_offset:
             return self._unless_accepted(purged(self.what, progress.next_offset, look.source_start), look.source_start)
         return progress.next_offset
+
+    def _cut_at(self, look: CopyLook, progress: Progress) -> int | None:
+        """Returns where the source was cut below the progress; None where it was not, or does not tell yet.
+
+        Its leader epoch tells it. Before the first record there is none: then it is the source's second answer.
+        """
+        offset = progress.next_offset
+        if look.epoch_end is not None and NO_OFFSET < look.epoch_end.end_offset < offset:
+            return look.epoch_end.end_offset
+        is_outside = progress.leader_epoch == NO_LEADER_EPOCH and offset == self._outside
+        return look.source_end if is_outside and look.source_start <= offset > look.source_end else None
 
     def _unless_accepted(self, stop: Stop, offset: int) -> int | Stop:
         return offset if stop.option in self.accepted else stop

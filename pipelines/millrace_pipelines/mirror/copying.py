@@ -9,6 +9,7 @@ once the source has no more: then the next fetch follows the commit, and brings 
 After one that failed there are fewer bytes, as a busy target may not take more in time.
 
     a batch that the target will never take   the transaction is aborted, and that partition left out
+    a right on its topic that is lacking      the same, and one partition of the topic is tried alone, now and then
     an error that may pass                    aborted; all go on from their progress, with half as many bytes at a time
     the member is fenced, or has rejoined     aborted; all partitions are dropped until there is an assignment
     nobody knows whether a commit counts      the commit is repeated; where that can't be, the progress is read again
@@ -23,6 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from millrace.client.fetched import FetchedData
 from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.log_offsets import LogOffsets
 from millrace.client.metadata import Partition
@@ -38,9 +40,9 @@ from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks
 from millrace_pipelines.mirror.pauses import Backoff, Size
 from millrace_pipelines.mirror.rights import DeniedError, is_lasting
 from millrace_pipelines.mirror.settings import Way
-from millrace_pipelines.mirror.stops import Mirrored, is_refusal
+from millrace_pipelines.mirror.stops import Mirrored, is_denial, is_refusal
 from millrace_pipelines.mirror.telling import Troubles
-from millrace_pipelines.mirror.transaction import Ended, Outcome, Transaction
+from millrace_pipelines.mirror.transaction import Ended, MapsDeniedError, Outcome, Transaction
 
 IDLE_S = 0.05
 LOOKS_AT_ONCE = 200  # partitions
@@ -72,6 +74,7 @@ class _Line:
     counters: PartitionCounters
     backoff: Backoff = field(default_factory=Backoff)
     served: int = 0
+    is_denied: bool = False  # for want of a right on the topic; what lifts it is a commit of records
 
 
 class Copying:
@@ -185,7 +188,7 @@ class Copying:
             ids = Ids(begin.source_topic_id, begin.target_topic_id)
             copy = Copy(what, self._doors.check_gap, ids, begin.accepted, begin.start_offset)
             counters = self._counters.line(self._source, what, Way.COPY)
-            counters.stop = None
+            counters.stop, counters.next_offset = None, None
             self._lines[what] = _Line(copy, begin, counters)
 
     def _drop_all(self) -> None:
@@ -196,14 +199,23 @@ class Copying:
         self._suspects.clear()
 
     def _due(self) -> list[_Line]:
-        """Returns the lines that may do something: all but those that pause, or the first one that is suspected."""
+        """Returns the lines that may do something: all but those that pause, or the first one that is suspected.
+
+        A denied one is tried alone, once the open transaction has ended: it spoils no other's.
+        """
         now_s = self._now_s()
         due = {what: one for what, one in self._lines.items() if one.backoff.is_over(now_s)}
         while self._suspects:
             if (one := due.get(self._suspects[0])) is not None and one.copy.phase is not Phase.STOPPED:
                 return [one]
             self._suspects.popleft()
-        return list(due.values())
+        denied = next((what for what, one in due.items() if one.is_denied), None)
+        if denied is None:
+            return list(due.values())
+        if self._transaction.is_open:
+            return []
+        self._suspects.append(denied)
+        return [due[denied]]
 
     def _look(self) -> bool:
         lines = [one for one in self._due() if one.copy.wants_look][:LOOKS_AT_ONCE]
@@ -245,8 +257,13 @@ class Copying:
             except MillraceError as error:
                 self._fails(one, error, is_of_target=False)
                 return
-        one.copy.looked(CopyLook(progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end))
+        one.copy.looked(
+            CopyLook(
+                progress, at_source.start_offset, at_target.log_end, topic_id, epoch_end, source_end=at_source.log_end
+            )
+        )
         one.counters.source_end = at_source.end_offset
+        one.counters.held_back = at_source.log_end - at_source.end_offset
         if one.copy.wants_look:
             one.backoff.failed(self._now_s())
         self._settle(one)
@@ -286,6 +303,7 @@ class Copying:
                 continue
             is_behind |= one.copy.next_offset < answer.last_stable_offset
             one.counters.source_end = answer.last_stable_offset
+            one.counters.held_back = max(answer.high_watermark - answer.last_stable_offset, 0)
             self._throttle.took(len(answer.records), self._now_s())
             if answer.records:
                 one.served = self._round
@@ -294,7 +312,10 @@ class Copying:
             self._transaction.add(portions)
         self._has_all = not (portions and is_behind)
         if self._suspects and not portions:
-            self._suspects.popleft()
+            what = self._suspects.popleft()
+            last = answers.get(what.at_source)
+            if isinstance(last, FetchedData) and not last.records:
+                self._permit(what)  # it has nothing to try it with
 
     @property
     def _is_due(self) -> bool:
@@ -318,6 +339,8 @@ class Copying:
                 sent = ended.sent[what]
                 one.copy.was_committed(sent.progress)
                 one.counters.count(sent.records, sent.size_bytes, sent.newest_ms)
+                if sent.records:
+                    self._permit(what)
             elif ended.outcome is Outcome.UNKNOWN:
                 one.copy.is_unknown()
             else:
@@ -340,26 +363,56 @@ class Copying:
     def _blame(self, ended: Ended, lines: Mapping[Mirrored, _Line]) -> None:
         """Leaves out the partitions that failed; tries each alone where the brokers don't tell which one did."""
         refused, failing = dict(ended.refused), dict(ended.failing)
-        if ended.error is not None or failing:
+        if any(not is_denial(one) for one in (ended.error, *failing.values()) if one is not None):
             self._size.was_too_large()
         if ended.error is not None and not refused and not failing:
-            cause = ended.error.__cause__
-            error = ended.error
-            if isinstance(cause, MillraceError) and not isinstance(error, DeniedError):
-                error = cause
-            if not is_refusal(error):
-                self._pause_all(error, lines)
-            elif len(lines) == 1:
-                refused |= dict.fromkeys(lines, error)
-            else:
-                self._suspects = deque(lines)
+            self._suspect(ended.error, lines, refused, failing)
         for what, error in refused.items():
             if what in lines:
                 lines[what].copy.was_refused(error)
         for what, error in failing.items():
-            if what in lines:
+            if what in lines and is_denial(error):
+                self._deny(what, error)
+            elif what in lines:
                 lines[what].copy.failed(error)
                 self._fails(lines[what], error, is_of_target=True)
+
+    def _suspect(
+        self,
+        error: MillraceError,
+        lines: Mapping[Mirrored, _Line],
+        refused: dict[Mirrored, MillraceError],
+        failing: dict[Mirrored, MillraceError],
+    ) -> None:
+        """Blames the partition of a transaction that had one alone; of several, each is tried, or all pause."""
+        if isinstance(error.__cause__, MillraceError) and not isinstance(error, DeniedError):
+            error = error.__cause__
+        is_of_one = (is_refusal(error) or is_denial(error)) and not isinstance(error, MapsDeniedError)
+        if not is_of_one:
+            self._pause_all(error, lines)
+        elif len(lines) > 1:
+            self._suspects = deque(lines)
+        else:
+            (refused if is_refusal(error) else failing).update(dict.fromkeys(lines, error))
+
+    def _deny(self, what: Mirrored, error: MillraceError) -> None:
+        """Leaves out all partitions of a topic on which a right is lacking, until a try of one of them succeeds."""
+        now_s = self._now_s()
+        for one in self._lines.values():
+            if one.copy.what.target == what.target and one.copy.phase is not Phase.STOPPED:
+                one.is_denied = True
+                one.copy.failed(error)
+                if one.backoff.is_over(now_s):
+                    one.backoff.failed(now_s)
+                one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
+        self._troubles.fails(f"topic {what.target}", error)
+
+    def _permit(self, what: Mirrored) -> None:
+        """Has the partitions of a topic go on with the others again, if they were left out."""
+        for one in self._lines.values():
+            if one.copy.what.target == what.target and one.is_denied:
+                one.is_denied, one.backoff = False, Backoff()
+        self._troubles.works(f"topic {what.target}")
 
     def _pause_all(self, error: MillraceError, lines: Mapping[Mirrored, _Line]) -> None:
         """Has all partitions of a transaction wait, since the target does not take any of them now."""
@@ -376,7 +429,7 @@ class Copying:
             if one.counters.stop is None and copy.stop is not None:
                 self._tell(copy.stop.reason)
             one.counters.stop = copy.stop
-        elif copy.committed is not None and copy.trouble is None:
+        elif copy.committed is not None and copy.trouble is None and not one.is_denied:
             one.counters.next_offset = copy.committed.next_offset
             one.counters.trouble, one.counters.is_lasting = "", False
             one.backoff.succeeded()

@@ -40,6 +40,7 @@ class PartitionCounters:
         size_bytes: Bytes of their batches.
         next_offset: The source offset up to which all is at the target; None until that is known.
         source_end: Where the source ends: its high watermark or, where records are copied, its last stable offset.
+        held_back: How many offsets of the source lie behind the begin of an open transaction, and can't be copied yet.
         newest_ms: The time of the newest record that was mirrored; -1 for none.
         stop: Why nothing more is mirrored.
         trouble: The last error, which may pass; empty once it has.
@@ -52,6 +53,7 @@ class PartitionCounters:
     size_bytes: int = 0
     next_offset: int | None = None
     source_end: int | None = None
+    held_back: int = 0
     newest_ms: int = NO_TIMESTAMP
     stop: Stop | None = None
     trouble: str = ""

@@ -4,12 +4,16 @@
 
 No partition holds up another: an error is that partition's answer, and nothing is repeated here. A leader is asked for
 again after an error. An answer has bounds; the partition that got nothing within them is named first the next time.
+
+A topic goes by its id where its cluster has ids (Fetch 13, KIP-516). So one that was deleted and created again is not
+taken for the former one, even if nobody has asked for a while: its id is the one that it had when its leader was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from millrace.addresses import Address
 from millrace.client.answers import check
@@ -19,6 +23,7 @@ from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
 from millrace.client.metadata import Partition
 from millrace.client.simple_consumer import CONSUMER
 from millrace.errors import ClientError, MillraceError
+from millrace.wire.api import ApiKey
 from millrace.wire.messages import FETCH
 from millrace_pipelines.mirror.rights import explained
 
@@ -29,8 +34,10 @@ if TYPE_CHECKING:
 ANSWER_BYTES = 16 << 20  # of one leader
 PARTITION_BYTES = 4 << 20
 WAIT_MS = 500
+FETCH_BY_ID = 13  # the first version that names topics by their ids
 WAIT_FOR_MANY_MS = 20  # where several leaders are asked, one that has nothing holds the answers of others up
 
+Ids = Mapping[Partition, UUID]
 Answers = Mapping[Partition, FetchedData | MillraceError]
 
 
@@ -54,6 +61,7 @@ class Fetcher:
         self._isolation = isolation
         self._side = side
         self._leaders: dict[Partition, Address] = {}
+        self._ids: dict[Partition, UUID | None] = {}
 
     def fetch(self, offsets: Mapping[Partition, int], bounds: Bounds = USUAL) -> Answers:
         """Returns what each partition has from its offset on, or its error; raises none of these."""
@@ -61,21 +69,28 @@ class Fetcher:
         by_leader = self._by_leader(offsets, found)
         if len(by_leader) > 1:
             bounds = bounds._replace(wait_ms=min(bounds.wait_ms, WAIT_FOR_MANY_MS))
-        sent: list[tuple[Connection, Unanswered[FetchResponse], list[Partition]]] = []
+        sent: list[tuple[Connection, Unanswered[FetchResponse], list[Partition], Ids]] = []
         for address, partitions in by_leader.items():
             try:
                 connection = self._cluster.connection_to(address)
-                ask = _fetching({one: offsets[one] for one in partitions}, self._isolation, bounds)
-                sent.append((connection, connection.begin(*ask), partitions))
+                ids = self._ids_for(connection, partitions)
+                ask = _fetching({one: offsets[one] for one in partitions}, ids, self._isolation, bounds)
+                sent.append((connection, connection.begin(*ask, version=FETCH_BY_ID if ids else None), partitions, ids))
             except MillraceError as error:
                 found |= dict.fromkeys(partitions, error)
-        for connection, unanswered, partitions in sent:
-            found |= _answer(connection, unanswered, {one: offsets[one] for one in partitions}, bounds.wait_ms)
+        for connection, unanswered, partitions, ids in sent:
+            found |= _answer(connection, unanswered, {one: offsets[one] for one in partitions}, ids, bounds.wait_ms)
         for one, answer in found.items():
             if isinstance(answer, MillraceError):
                 self._leaders.pop(one, None)
                 found[one] = explained(answer, self._side, topic=f"Read on topic {one[0]}")
         return found
+
+    def _ids_for(self, connection: Connection, partitions: Sequence[Partition]) -> Ids:
+        """Returns the ids of the topics of partitions; none where a topic, or the broker, goes by names."""
+        ids = {one: topic_id for one in partitions if (topic_id := self._ids.get(one)) is not None}
+        is_by_id = len(ids) == len(partitions) and connection.serves(ApiKey.FETCH, FETCH_BY_ID)
+        return ids if is_by_id else {}
 
     def _by_leader(
         self, partitions: Iterable[Partition], found: dict[Partition, FetchedData | MillraceError]
@@ -99,13 +114,19 @@ class Fetcher:
         for one in unknown:
             try:
                 self._leaders[one] = metadata.leader(*one).address
+                self._ids[one] = metadata.topic(one[0]).topic_id
             except MillraceError as error:
                 found[one] = error
 
 
 def _answer(
-    connection: Connection, unanswered: Unanswered[FetchResponse], offsets: Mapping[Partition, int], wait_ms: int
+    connection: Connection,
+    unanswered: Unanswered[FetchResponse],
+    offsets: Mapping[Partition, int],
+    ids: Ids,
+    wait_ms: int,
 ) -> dict[Partition, FetchedData | MillraceError]:
+    names = {topic_id: topic for (topic, _), topic_id in ids.items()}
     found: dict[Partition, FetchedData | MillraceError] = {}
     try:
         answer = connection.finish(unanswered, wait_ms / 1000)
@@ -114,7 +135,8 @@ def _answer(
         return dict.fromkeys(offsets, error)
     for topic in answer.responses:
         for one in topic.partitions:
-            place = (topic.topic, int(one.partition_index))
+            name = names.get(topic.topic_id, "") if topic.topic_id is not None else topic.topic
+            place = (name, int(one.partition_index))
             if place not in offsets:
                 continue
             subject = f"fetch of {place[0]}-{place[1]} at offset {offsets[place]}"
@@ -127,7 +149,9 @@ def _answer(
     return found
 
 
-def _fetching(offsets: Mapping[Partition, int], isolation: IsolationLevel, bounds: Bounds) -> Ask[FetchResponse]:
+def _fetching(
+    offsets: Mapping[Partition, int], ids: Ids, isolation: IsolationLevel, bounds: Bounds
+) -> Ask[FetchResponse]:
     return FETCH.ask(
         {
             "replica_id": CONSUMER,
@@ -138,6 +162,7 @@ def _fetching(offsets: Mapping[Partition, int], isolation: IsolationLevel, bound
             "topics": [
                 {
                     "topic": topic,
+                    "topic_id": ids.get((topic, index)),
                     "partitions": [
                         {"partition": index, "fetch_offset": offset, "partition_max_bytes": bounds.partition_bytes}
                     ],

@@ -128,7 +128,7 @@ class Following:
                 continue
             follow = Follow(what, self._doors.check_gap, begin.accepted, begin.start_offset)
             counters = self._counters.line(self._source, what, Way.FOLLOW)
-            counters.stop = None
+            counters.stop, counters.next_offset = None, None
             self._lines[what] = _Line(follow, begin, counters)
 
     def _due(self) -> Iterable[_Line]:

@@ -29,6 +29,7 @@ from millrace_pipelines.mirror.counters import Counted
 from millrace_pipelines.mirror.doors import copying_of, following_of
 from millrace_pipelines.mirror.following import Following
 from millrace_pipelines.mirror.keeping import TOPICS, Keeper
+from millrace_pipelines.mirror.known_stops import keep_stops
 from millrace_pipelines.mirror.loops import Begin, Surroundings
 from millrace_pipelines.mirror.pauses import LAST_PAUSE_S
 from millrace_pipelines.mirror.rights import TARGET, hidden, is_lasting, needing, reach, side_of
@@ -217,6 +218,8 @@ class MirrorInstance:
                 self._leads.set() if member.is_leader else self._leads.clear()
                 if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
+                    self._keep_stops(states)
+            self._keep_stops(states)
 
     def _try_target(self, target: Cluster) -> None:
         """Tells, where the target can't be asked, why there is no assignment."""
@@ -243,6 +246,15 @@ class MirrorInstance:
             self._fails(f"topics of {self.name}", error)
         else:
             self._troubles.works(f"topics of {self.name}")
+
+    def _keep_stops(self, states: States) -> None:
+        about = f"stops of {self.name}"
+        try:
+            keep_stops(self._settings, self.name, self._around.counters.read(), states.known_stops())
+        except MillraceError as error:
+            self._troubles.fails(about, error)
+        else:
+            self._troubles.works(about)
 
     def _shared(self, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata) -> Share:
         """Returns the partitions that are this member's: those that both clusters have, of topics that are mirrored."""

@@ -23,10 +23,14 @@ Logs = Mapping[Partition, LogOffsets | MillraceError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLag:
-    """A mirrored topic, and by how many offsets it is behind; None where that can't be told, for the `trouble`."""
+    """A mirrored topic, and by how many offsets it is behind; None where that can't be told, for the `trouble`.
+
+    `held_back` are the offsets of the source behind the begin of an open transaction, which can't be copied yet.
+    """
 
     state: TopicState
     lag: int | None
+    held_back: int = 0
     trouble: str = ""
 
 
@@ -91,10 +95,11 @@ def _lag_of(state: TopicState, logs: Logs, progress: Mapping[Partition, int]) ->
     own = {one: log for one, log in logs.items() if one[0] == state.topic}
     if not own:
         return TopicLag(state=state, lag=None, trouble=f"{state.source} has no topic {state.topic} now")
-    total = 0
+    total = held_back = 0
     for one, log in own.items():
         if isinstance(log, MillraceError):
             return TopicLag(state=state, lag=None, trouble=str(log))
         begin = max(log.start_offset, state.starts.get(one[1], 0))
         total += max(log.end_offset - max(progress.get(one, begin), begin), 0)
-    return TopicLag(state=state, lag=total)
+        held_back += log.log_end - log.end_offset
+    return TopicLag(state=state, lag=total, held_back=held_back)

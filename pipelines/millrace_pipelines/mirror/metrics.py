@@ -87,12 +87,15 @@ class MirrorCollector(Collector):
     def _partitions(self, lines: Lines) -> Iterator[Metric]:
         keys = self._keys(lines)
         lags: Counter[Labels] = Counter()
+        held_back: Counter[Labels] = Counter()
         newest_ms: dict[Labels, int] = {}
         for one, line in lines.items():
             lags[keys[one]] += line.lag or 0
+            held_back[keys[one]] += line.held_back
             newest_ms[keys[one]] = max(newest_ms.get(keys[one], NO_TIMESTAMP), line.newest_ms)
         names = ("source", "topic", "partition")
         yield _gauges("lag_records", "Offsets by which the target is behind.", names, lags)
+        yield _gauges("held_back_records", "Offsets behind the begin of an open transaction.", names, held_back)
         times = {key: ms / 1000 for key, ms in newest_ms.items() if ms > NO_TIMESTAMP}
         yield _gauges("newest_record_timestamp_seconds", "Time of the newest record mirrored here.", names, times)
 

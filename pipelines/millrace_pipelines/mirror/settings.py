@@ -41,6 +41,7 @@ from millrace.client.client_settings import client_settings
 from millrace.client.producer import Producer
 from millrace.security.client_config import ENV, read_client_security
 from millrace.security.client_security import ClientSecurity
+from millrace.security.renewed_security import RenewedSecurity
 from millrace.zk.security import ZooKeeperSecurity
 
 CLIENT_ID = "millrace-mirror"
@@ -109,8 +110,8 @@ class Side:
     zookeeper: str | None = None
 
     def security(self, environment: Mapping[str, str] = os.environ) -> ClientSecurity:
-        """Returns the security of connections to this cluster; raises InvalidConfigError, which names the place."""
-        return read_client_security(self.client_config, self.properties, environment)
+        """Returns the security of connections to this cluster, which they read again; raises InvalidConfigError."""
+        return RenewedSecurity(lambda: read_client_security(self.client_config, self.properties, environment))
 
     def cluster(self) -> Cluster:
         """Returns a connection to this cluster; each thread has its own."""
@@ -143,9 +144,9 @@ class Source(Side):
     groups_exclude: tuple[str, ...] = GROUPS_OF_TOOLS
 
     def security(self, environment: Mapping[str, str] = os.environ) -> ClientSecurity:
-        """Returns the security of connections to this cluster by its file and properties alone."""
+        """Returns the security of connections to this cluster by file and properties alone, which they read again."""
         own = {name: value for name, value in environment.items() if f"{ENV}{name}" == self.client_config}
-        return read_client_security(self.client_config, self.properties, own)
+        return RenewedSecurity(lambda: read_client_security(self.client_config, self.properties, own))
 
     def has_topic(self, topic: str) -> bool:
         """Returns whether a topic is among those to be mirrored, by its name."""

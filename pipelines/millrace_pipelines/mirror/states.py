@@ -6,6 +6,9 @@
     key     NAME/TOPIC#ends
     value   JSON, where the source's partitions ended, and when that was known (`KnownEnds`): for when it is gone
 
+    key     NAME/TOPIC#stopped-PARTITION
+    value   JSON, why a partition has stopped alone, while others of its topic go on (`KnownStop`)
+
 All instances of a mirror read it to its end, and from there on what is new. Whoever changes a state, an instance or a
 command, writes it whole; the last one counts. A record that is none of ours is told, and the other topics go on.
 """
@@ -14,10 +17,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from millrace.client import Admin, Cluster, SimpleConsumer
 from millrace.client.producer import Producer, ProducerRecord
@@ -27,10 +31,14 @@ from millrace_pipelines.mirror.settings import Accept, Way
 
 logger = logging.getLogger(__name__)
 
+Name = TypeVar("Name")
+Known = TypeVar("Known")
+
 STATES_TOPIC = "__mirror_states"
 COMPACTED = {"cleanup.policy": "compact"}
 MAX_REPLICAS = 3
 OF_ENDS = "#ends"  # no topic's name has this sign
+OF_STOP = re.compile(r"#stopped-(\d+)")
 
 
 class State(StrEnum):
@@ -110,6 +118,13 @@ class KnownEnds(NamedTuple):
     known_ms: int
 
 
+class KnownStop(NamedTuple):
+    """Why a partition has stopped alone: the kind of it in a word, and the sentence."""
+
+    kind: str
+    reason: str
+
+
 def encode_state(state: TopicState) -> bytes:
     """Returns the value of a state's record."""
     told = asdict(state) | {"origins": list(state.origins), "accepted": sorted(state.accepted)}
@@ -155,6 +170,20 @@ def _decode_ends(key: str, value: bytes) -> KnownEnds:
         ) from error
 
 
+def _decode_stop(key: str, value: bytes) -> KnownStop:
+    try:
+        told = json.loads(value)
+        return KnownStop(str(told["kind"]), str(told["reason"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{STATES_TOPIC}: the record of {key!r} is no reason of a stop ({error!r}); a tombstone removes it"
+        ) from error
+
+
+def _key_of_stop(key: str, partition: int) -> str:
+    return f"{key}#stopped-{partition}"
+
+
 def _offsets(told: Mapping[str, Any]) -> dict[int, int]:
     return {int(partition): int(offset) for partition, offset in told.items()}
 
@@ -176,6 +205,7 @@ class States:
         self._producer = producer
         self._states: dict[str, TopicState] = {}
         self._ends: dict[str, KnownEnds] = {}
+        self._stops: dict[str, dict[int, KnownStop]] = {}
         self._next_offset = 0
         self._topic_id: object = None
         self.faults: dict[str, str] = {}
@@ -222,9 +252,24 @@ class States:
         now_ms = self._cluster.clock.now_ms()
         self._send((key + OF_ENDS, _encode_ends(one, now_ms)) for key, one in ends.items())
 
+    def known_stops(self) -> Mapping[str, Mapping[int, KnownStop]]:
+        """Returns the partitions that have stopped alone, by the keys of their states, as of the last `read`."""
+        return {key: dict(stops) for key, stops in self._stops.items() if stops}
+
+    def write_stops(self, stops: Mapping[tuple[str, int], KnownStop | None]) -> None:
+        """Writes why partitions have stopped, by the key of the topic's state; None for one that goes on."""
+        self._send(
+            (_key_of_stop(*one), None if stop is None else json.dumps(stop._asdict(), separators=(",", ":")).encode())
+            for one, stop in stops.items()
+        )
+
     def remove(self, *keys: str) -> None:
         """Writes tombstones: these topics are mirrored no more, or their records were no states."""
-        self._send((one, None) for key in keys for one in (key, *((key + OF_ENDS,) if key in self._ends else ())))
+        self._send((one, None) for key in keys for one in (key, *self._keys_beside(key)))
+
+    def _keys_beside(self, key: str) -> list[str]:
+        ends = [key + OF_ENDS] if key in self._ends else []
+        return [*ends, *(_key_of_stop(key, partition) for partition in self._stops.get(key, ()))]
 
     def _send(self, records: Iterable[tuple[str, bytes | None]]) -> None:
         if self._producer is None:
@@ -235,7 +280,7 @@ class States:
 
     def _forget(self, topic_id: object) -> None:
         self._states, self._next_offset, self._topic_id = {}, 0, topic_id
-        self._ends, self.faults = {}, {}
+        self._ends, self._stops, self.faults = {}, {}, {}
 
     def _read_on(self) -> None:
         first = self._consumer.earliest(STATES_TOPIC, 0)
@@ -246,16 +291,23 @@ class States:
 
     def _take(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")
-        of = key.removesuffix(OF_ENDS)
-        (self._states if of == key else self._ends).pop(of, None)
         self.faults.pop(key, None)
-        if record.value is None:
-            return
         try:
-            if of == key:
-                self._states[key] = decode_state(key, record.value)
+            if stop := OF_STOP.search(key):
+                _put(self._stops.setdefault(key[: stop.start()], {}), int(stop[1]), key, record.value, _decode_stop)
+            elif key.endswith(OF_ENDS):
+                _put(self._ends, key.removesuffix(OF_ENDS), key, record.value, _decode_ends)
             else:
-                self._ends[of] = _decode_ends(key, record.value)
+                _put(self._states, key, key, record.value, decode_state)
         except StateError as error:
             self.faults[key] = str(error)
             logger.warning("%s", error)
+
+
+def _put(
+    into: dict[Name, Known], name: Name, key: str, value: bytes | None, decode: Callable[[str, bytes], Known]
+) -> None:
+    """Puts what a record says in the place of what was known; a tombstone leaves nothing there."""
+    into.pop(name, None)
+    if value is not None:
+        into[name] = decode(key, value)

@@ -22,7 +22,7 @@ from millrace_pipelines.mirror.fetching import ONE_BATCH, Fetcher
 from millrace_pipelines.mirror.rights import TARGET
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.sharing import group_of
-from millrace_pipelines.mirror.states import KnownEnds, State, States, TopicState
+from millrace_pipelines.mirror.states import KnownEnds, KnownStop, State, States, TopicState
 
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
 NO_ENDS = KnownEnds({}, NO_TIMESTAMP)
@@ -40,6 +40,7 @@ class PartitionStatus(NamedTuple):
         newest_ms: The time of the newest batch at the target; -1 where there is none, or it is not known.
         held_back: How many offsets of the source lie behind the begin of an open transaction, and can't be copied yet.
         error: What a cluster says in place of that; "" for nothing.
+        stop: Why it has stopped alone; "" where it has not.
     """
 
     partition: int
@@ -49,6 +50,7 @@ class PartitionStatus(NamedTuple):
     newest_ms: int = NO_TIMESTAMP
     held_back: int = 0
     error: str = ""
+    stop: str = ""
 
     @property
     def lag(self) -> int | None:
@@ -69,6 +71,21 @@ class TopicStatus(NamedTuple):
         """How many offsets are still to be mirrored; None where it is not known of each partition."""
         lags = [one.lag for one in self.partitions]
         return None if None in lags else sum(one or 0 for one in lags)
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets of the source lie behind the begin of an open transaction, and can't be copied yet."""
+        return sum(one.held_back for one in self.partitions)
+
+    @property
+    def stopped(self) -> tuple[PartitionStatus, ...]:
+        """The partitions that have stopped alone."""
+        return tuple(one for one in self.partitions if one.stop)
+
+    @property
+    def reason(self) -> str:
+        """Why the topic, or some of its partitions, are not mirrored; "" where nothing has stopped."""
+        return self.state.reason or "; ".join(dict.fromkeys(one.stop for one in self.stopped))
 
     @property
     def newest_ms(self) -> int:
@@ -101,6 +118,7 @@ def read_status(mirror: str, source: Cluster | None, target: Cluster, states: It
     reader = States(target)
     reader.read()
     known = {one.key: reader.known_ends().get(one.key, NO_ENDS) for one in topics}
+    stops = reader.known_stops()
     try:
         at_source, error = {} if source is None else _source_logs(source, topics), ""
     except MillraceError as gone:
@@ -108,28 +126,29 @@ def read_status(mirror: str, source: Cluster | None, target: Cluster, states: It
     at_target = _logs(target, [one.target_topic for one in topics], UNCOMMITTED)
     progress = _progress(target, mirror, topics)
     newest = _newest(target, at_target)
+    logs = _Logs(at_source, at_target, progress, newest)
     found = tuple(
-        TopicStatus(one, tuple(_partitions(one, _Known(at_source, at_target, progress, newest, known[one.key]))))
-        for one in topics
+        TopicStatus(one, tuple(_partitions(one, logs, known[one.key], stops.get(one.key, {})))) for one in topics
     )
     known_ms = max((one.known_ms for one in known.values()), default=NO_TIMESTAMP) if error else NO_TIMESTAMP
     return MirrorStatus(found, instances(target, mirror), error, known_ms)
 
 
-class _Known(NamedTuple):
+class _Logs(NamedTuple):
     at_source: Logs
     at_target: Logs
     progress: Mapping[Partition, int]
     newest: Mapping[Partition, int]
-    known: KnownEnds
 
 
-def _partitions(state: TopicState, of: _Known) -> Iterable[PartitionStatus]:
+def _partitions(
+    state: TopicState, of: _Logs, known: KnownEnds, stops: Mapping[int, KnownStop]
+) -> Iterable[PartitionStatus]:
     indexes = {index for topic, index in of.at_source if topic == state.topic}
-    indexes |= {index for topic, index in of.at_target if topic == state.target_topic} | set(of.known.ends)
+    indexes |= {index for topic, index in of.at_target if topic == state.target_topic} | set(known.ends)
     for index in sorted(indexes):
         there, here = of.at_source.get((state.topic, index)), of.at_target.get((state.target_topic, index))
-        source_end = there.end_offset if isinstance(there, LogOffsets) else of.known.ends.get(index)
+        source_end = there.end_offset if isinstance(there, LogOffsets) else known.ends.get(index)
         target_end = here.log_end if isinstance(here, LogOffsets) else None
         mirrored = target_end if state.way is Way.FOLLOW else of.progress.get((state.target_topic, index), 0)
         if state.state is State.SWITCHED:
@@ -142,6 +161,7 @@ def _partitions(state: TopicState, of: _Known) -> Iterable[PartitionStatus]:
             of.newest.get((state.target_topic, index), NO_TIMESTAMP),
             there.log_end - there.end_offset if isinstance(there, LogOffsets) else 0,
             "; ".join(str(one) for one in (there, here) if isinstance(one, MillraceError)),
+            stops[index].reason if index in stops and state.state is not State.SWITCHED else "",
         )
 
 

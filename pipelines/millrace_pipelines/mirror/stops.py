@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from millrace.client.answers import is_retriable
 from millrace.errors import (
-    AuthorizationError,
     BrokerError,
     ErrorCode,
     MillraceError,
@@ -18,7 +17,6 @@ from millrace_pipelines.mirror.settings import Accept
 
 REFUSING_CODES = frozenset(
     {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.INVALID_TIMESTAMP,
@@ -126,4 +124,9 @@ def is_refusal(error: MillraceError) -> bool:
     if isinstance(error, BrokerError):
         return error.broker_code in REFUSING_CODES
     is_of_records = isinstance(error, RecordError) and not is_retriable(error)
-    return is_of_records or isinstance(error, PolicyViolationError | AuthorizationError)
+    return is_of_records or isinstance(error, PolicyViolationError)
+
+
+def is_denial(error: MillraceError) -> bool:
+    """Returns whether the mirror lacks a right on a topic: it is tried again, since somebody may give it the right."""
+    return isinstance(error, BrokerError) and error.broker_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

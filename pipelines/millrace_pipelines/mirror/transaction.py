@@ -35,8 +35,8 @@ from millrace.records.batch import NO_OFFSET, NO_TIMESTAMP, Buffer
 from millrace.records.rebatch import SourceRun
 from millrace_pipelines.mirror.copy import Part, Portion, Progress
 from millrace_pipelines.mirror.offset_map import MappedRuns, Run, joined
-from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, map_partition, map_records
-from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, explained, needing
+from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC, MapRecord, map_partition, map_records
+from millrace_pipelines.mirror.rights import ON_CLUSTER, TARGET, DeniedError, explained, needing
 from millrace_pipelines.mirror.sharing import group_of
 from millrace_pipelines.mirror.stops import Mirrored, is_refusal
 
@@ -50,6 +50,10 @@ FENCED_CODES = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
+
+
+class MapsDeniedError(DeniedError):
+    """The mirror may not write offset maps, so that it can copy no partition."""
 
 
 class Transactional(Protocol):
@@ -222,10 +226,12 @@ class Transaction:
         if producer is None or self._error is not None or self._failing:
             return self._abort(Outcome.ABORTED, self._error)
         try:
+            maps = self._maps()
             offsets = {what.at_target: line.progress.to_commit for what, line in self._open.items()}
             with needing(TARGET, topic=f"Read on {self._topics()}", group=f"Read on group {group.group_id}"):
-                producer.send_offsets_to_transaction(offsets, group)  # while the records are under way
-            self._send_maps(producer)
+                producer.send_offsets_to_transaction(offsets, group)
+            for one in maps:
+                producer.send(OFFSET_MAP_TOPIC, one.value, one.key, partition=one.partition)
         except MillraceError as error:
             return self._abort(Outcome.FENCED if _is_fenced(error) else Outcome.ABORTED, error)
         return self._commit(producer)
@@ -260,17 +266,19 @@ class Transaction:
             self._is_begun = True
         return self._producer
 
-    def _send_maps(self, producer: Transactional) -> None:
-        """Sends the runs of all that was sent, once its offsets at the target are known; raises the first error."""
-        records = [
+    def _maps(self) -> list[MapRecord]:
+        """Returns the runs of all that was sent, once its offsets at the target are known; raises the first error.
+
+        So nothing else of the transaction is under way when the progress is sent: a broker of Apache Kafka refuses one
+        of two requests that it has to verify at the coordinator at the same time (KIP-890).
+        """
+        return [
             record
             for what, line in self._open.items()
             for record in map_records(
                 self._mirror, what.topic, what.partition, MappedRuns(line.progress.next_offset, line.runs())
             )
         ]
-        for one in records:
-            producer.send(OFFSET_MAP_TOPIC, one.value, one.key, partition=one.partition)
 
     def _commit(self, producer: Transactional) -> Ended:
         try:
@@ -301,6 +309,9 @@ class Transaction:
         return f"topic {names.pop()}" if len(names) == 1 else "the mirrored topics"
 
     def _explained(self, error: MillraceError) -> MillraceError:
+        if OFFSET_MAP_TOPIC in str(error.__cause__ or error):  # the coordinator's error names the partition
+            told = explained(error, TARGET, topic=f"Write on topic {OFFSET_MAP_TOPIC}")
+            return MapsDeniedError(told.broker_code, str(told)) if isinstance(told, DeniedError) else told
         return explained(
             error,
             TARGET,
@@ -328,8 +339,7 @@ class Transaction:
             own = next((one for one in errors if one is not None and not isinstance(one, TransactionError)), None)
             if own is not None:
                 found.setdefault(what, own)
-        told = {what: explained(one, TARGET, topic=f"Write on topic {what.target}") for what, one in found.items()}
-        found = told
+        found = {what: explained(one, TARGET, topic=f"Write on topic {what.target}") for what, one in found.items()}
         refused = {what: error for what, error in found.items() if is_refusal(error)}
         return {what: error for what, error in found.items() if what not in refused}, refused
 

@@ -39,11 +39,12 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     current_files,
     rewrite,
 )
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, DeadLetter
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 Offsets = npt.NDArray[np.int64]
 BATCH_ROWS = 10_000

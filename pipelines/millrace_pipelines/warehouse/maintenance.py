@@ -9,7 +9,7 @@ A table's dead letters get the same (`maintain`). What a crash leaves undone, th
 Compaction makes few large files of many small ones, with the same rows. A file is small below three quarters of the
 target size; larger ones are left as they are. Small files are put into bins of about the target size, in the order of
 their partitions and offsets, so that the bounds in the log stay narrow; a bin with one file is left too. As many bins
-as there are cores are written at once and committed together, so that a crash or a lost race costs no more than those.
+as tasks run at once are written and committed together, so that a crash or a lost race costs no more than those.
 The ledger stays as it is, and readers of the table's changes see none.
 
 Vacuum removes files that no reader needs any more:
@@ -17,6 +17,7 @@ Vacuum removes files that no reader needs any more:
     removed files     named by an older version only: kept until the retention has passed since their removal
     orphans           named by no version, left by a crash or a lost race: kept until they are as old as the retention,
                       and for as long as their operation holds a lease; also files of offsets that no lineage names
+    indexes of keys   as soon as their data file is gone
     deletion vectors  of other engines: kept like the files that they are of (`delta.log_actions`)
 
 An object store has no leases. There a file that no commit has removed may be a running load's, so it is kept until it
@@ -29,25 +30,25 @@ report names the file. A crash leaves some of the files to the next vacuum.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 from millrace.clock import Clock
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
-from millrace_pipelines.warehouse.delta.files import DataFile, operation_of
+from millrace_pipelines.warehouse.delta.files import DataFile, indexed_name, operation_of
 from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
 from millrace_pipelines.warehouse.delta.log_actions import files_of_versions, removed_files
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.store import held_leases, store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.leases import held_leases
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 DEFAULT_TARGET_BYTES = 256 << 20
 DEFAULT_RETENTION_HOURS = 7 * 24
@@ -91,9 +92,14 @@ def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], 
 
 
 def compact(
-    location: str, fs: FileSystem, clock: Clock, *, target_bytes: int = DEFAULT_TARGET_BYTES
+    location: str,
+    fs: FileSystem,
+    clock: Clock,
+    *,
+    target_bytes: int = DEFAULT_TARGET_BYTES,
+    tasks: Tasks = THREADS,
 ) -> CompactionReport:
-    """Joins a table's small files into larger ones, in as many commits as it takes.
+    """Joins a table's small files into larger ones, in as many commits as it takes, each file in one of the tasks.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -104,8 +110,8 @@ def compact(
     report = CompactionReport(table=location)
     written: set[str] = set()
     while True:
-        wave = _Wave(fs, target_bytes, written)
-        version = rewrite(location, fs, wave.make, Access.REARRANGE)
+        wave = _Wave(fs, target_bytes, written, tasks)
+        version = rewrite(location, fs, wave.make, Access.REARRANGE, tasks=tasks)
         if version is None:
             return report
         written |= {file.name for file in wave.after}
@@ -122,37 +128,48 @@ def compact(
 
 
 class _Wave:
-    """One commit of a compaction: as many bins (files to join) as there are cores, without files it wrote itself."""
+    """One commit of a compaction: as many bins (files to join) as tasks run at once, without files it wrote itself."""
 
-    def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str]) -> None:
+    def __init__(self, fs: FileSystem, target_bytes: int, written: AbstractSet[str], tasks: Tasks) -> None:
         self._fs = fs
         self._target_bytes = target_bytes
         self._written = written
+        self._tasks = tasks
         self.before: list[CurrentFile] = []
         self.after: list[DataFile] = []
 
     def make(self, table: Table, operation_id: str) -> Rewrite | None:
         """Writes a file for each bin of this version's small files; returns None where nothing is to be joined."""
         files = [file for file in current_files(table) if file.name not in self._written]
-        bins = plan_compaction(files, self._target_bytes)[: os.cpu_count()]
+        bins = plan_compaction(files, self._target_bytes)[: self._tasks.at_once]
         if not bins:
             return None
-        with ThreadPoolExecutor(len(bins)) as pool:
-            merged = pool.map(partial(self._merge, table, operation_id), range(len(bins)), bins)
-            self.after = [file for file in merged if file is not None]
+        join = _Join(TaskTable.of(table, self._fs, operation_id), operation_id)
+        self.after = [file for file in self._tasks.run(join, enumerate(bins)) if file is not None]
         self.before = [file for files in bins for file in files]
         lineage = {"kind": "compact", "files_before": len(self.before), "files_after": len(self.after)}
         return Rewrite(added=self.after, removed=self.before, lineage=lineage, data_change=False)
 
-    def _merge(self, table: Table, operation_id: str, number: int, files: Sequence[CurrentFile]) -> DataFile | None:
-        with writer(table, operation_id, number, self._fs, files[0]) as output:
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """Writes the rows of several files into one."""
+
+    table: TaskTable
+    operation_id: str
+
+    def __call__(self, piece: tuple[int, Sequence[CurrentFile]]) -> DataFile | None:
+        number, files = piece
+        with writer(self.table, self.operation_id, number, self.table.fs, files[0]) as output:
             for file in files:
-                for rows in read_rows(table, file.name):
+                for rows in read_rows(self.table, file.name):
                     output.write(rows)
-            merged = output.finish()
-        if (0 if merged is None else merged.rows) != sum(file.rows for file in files):
-            raise WarehouseError(f"{table.location}: {[file.name for file in files]} have not the rows the log says")
-        return merged
+            joined = output.finish()
+        if (0 if joined is None else joined.rows) != sum(file.rows for file in files):
+            raise WarehouseError(
+                f"{self.table.location}: {[file.name for file in files]} have not the rows the log says"
+            )
+        return joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +222,7 @@ def vacuum(
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
     left = [name for name in candidates if operation_of(name) in running]
     files = [name for name in candidates if name not in young and operation_of(name) not in running]
+    files += _indexes_without_files(there, files, running)
     size_bytes = sum(store.size_bytes(name) or 0 for name in files)
     if files and not dry_run:
         table.sync_log()
@@ -217,6 +235,13 @@ def vacuum(
         dry_run=dry_run,
         young=len(young & {*candidates}),
     )
+
+
+def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], running: AbstractSet[str]) -> list[str]:
+    """Returns the names of the indexes of keys whose data files are gone, or are removed now."""
+    stays = there - {*removed}
+    indexes = sorted(name for name in there if indexed_name(name) is not None and operation_of(name) not in running)
+    return [name for name in indexes if indexed_name(name) not in stays]
 
 
 def _young(table: Table, unneeded: Sequence[str]) -> set[str]:
@@ -253,8 +278,12 @@ class MaintenanceReport:
     vacuum: VacuumReport
 
 
-def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> list[MaintenanceReport]:
+def maintain(
+    location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, *, tasks: Tasks = THREADS
+) -> list[MaintenanceReport]:
     """Compacts, checkpoints and vacuums a table and its dead letters, as far as the policy says that they need it.
+
+    Compaction runs in the tasks.
 
     Raises:
         TableNotFoundError: There is no table at the location.
@@ -265,7 +294,7 @@ def maintain(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePol
     tables = (location, *companions(location, fs))
     for each in tables:
         Table.load(each, fs).check_access(Access.REARRANGE)
-    return [_keep(each, fs, clock, policy) for each in tables]
+    return [_keep(each, fs, clock, policy, tasks) for each in tables]
 
 
 def checkpoint(location: str, fs: FileSystem) -> int:
@@ -275,9 +304,10 @@ def checkpoint(location: str, fs: FileSystem) -> int:
     return table.version
 
 
-def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy) -> MaintenanceReport:
-    small = sum(len(files) for files in plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes))
-    done = compact(location, fs, clock, target_bytes=policy.target_bytes) if small >= policy.min_small_files else None
+def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, tasks: Tasks) -> MaintenanceReport:
+    small, done = _small_files(location, fs, policy), None
+    if small >= policy.min_small_files:
+        done = compact(location, fs, clock, target_bytes=policy.target_bytes, tasks=tasks)
     table = Table.load(location, fs)
     is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
     return MaintenanceReport(
@@ -286,3 +316,9 @@ def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy
         checkpoint_version=checkpoint(location, fs) if is_due else None,
         vacuum=vacuum(location, fs, retention_hours=policy.retention_hours),
     )
+
+
+def _small_files(location: str, fs: FileSystem, policy: MaintenancePolicy) -> int:
+    """Returns how many files a compaction would join."""
+    bins = plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes)
+    return sum(len(files) for files in bins)

@@ -267,12 +267,15 @@ class Connection:
         """
         return self.finish(self.begin(api, fields), wait_s)
 
-    def begin(self, api: Called[MessageFields, Message], fields: MessageFields) -> Unanswered[Message]:
+    def begin(
+        self, api: Called[MessageFields, Message], fields: MessageFields, *, version: int | None = None
+    ) -> Unanswered[Message]:
         """Sends a request whose response `finish` reads; several may be sent before the first response is read.
 
-        Their responses must fit into the socket's buffers: a broker that can't write may not read either.
+        Their responses must fit into the socket's buffers: a broker that can't write may not read either. `version` is
+        one that the broker `serves`, the highest that both sides know unless given.
         """
-        version = self.version(api.key)
+        version = self.version(api.key) if version is None else version
         self._send(api, version, fields)
         self._unanswered += 1
         return Unanswered(api, version, self._correlation_id)

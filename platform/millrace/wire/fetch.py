@@ -12,7 +12,7 @@ request    v0   replica id, max wait, min bytes, topics [name, partitions [index
            v9   + current leader epoch             v11  + rack
            v12  flexible, + last fetched epoch     v13  topic id for name (KIP-516)
            v15  replica id and broker epoch in a tagged field (KIP-903)         v17, v18  tagged fields of followers
-           v17  + tagged, of Millrace's followers: what was damaged in answers before [topic id, index, offset]
+           v17  + tagged, of Millrace's brokers: what was damaged in answers before [topic id, index, offset]
 answer     v0   topics [name, partitions [index, error, high watermark, records]]
            v1   + throttle time
            v4   + last stable offset, aborted transactions [producer id, first offset], null unless asked for
@@ -83,7 +83,7 @@ class FetchRequest(NamedTuple):
     """A decoded Fetch request; `wanted` is in the request's order, a repeated partition at its first place.
 
     `rack` is the consumer's, "" if it does not say. `replica_epoch` is the broker epoch of a follower, -1 before v15.
-    `damaged` has the offsets from which on a follower was sent damage; None if it is not one of Millrace's.
+    `damaged` has the offsets from which on a follower was sent damage; None if none of Millrace's brokers asks.
     """
 
     replica_id: int

@@ -31,6 +31,8 @@ from millrace.clock import SystemClock
 from millrace.fs import Buffer
 from millrace_support.crash_life import Life
 
+_REAL_TIME_MS = SystemClock().now_ms
+
 
 class PowerCutError(Exception):
     """The machine is off. This is no OSError, because code that handles those isn't running any more."""
@@ -39,10 +41,10 @@ class PowerCutError(Exception):
 class _File:
     """The bytes and the time of the last write, as a reader sees them and as the disk has them."""
 
-    def __init__(self, content: bytes = b"", modified_ms: int | None = None) -> None:
+    def __init__(self, content: bytes, modified_ms: int) -> None:
         self.data = bytearray(content)
         self.synced = content
-        self.modified_ms = self.synced_modified_ms = _now_ms() if modified_ms is None else modified_ms
+        self.modified_ms = self.synced_modified_ms = modified_ms
 
     def sync(self) -> None:
         """Copies bytes and time to the disk."""
@@ -132,11 +134,13 @@ class CrashFileSystem:
     """A `millrace.fs.FileSystem` under one root folder, `/`.
 
     `operations` counts the changes. `capacity_bytes` bounds the bytes of all files; beyond it writes fail with ENOSPC.
+    `now_ms` is the time of day by which files are written.
     """
 
-    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+    def __init__(self, *, capacity_bytes: int | None = None, now_ms: Callable[[], int] = _REAL_TIME_MS) -> None:
         self.operations = 0
         self.capacity_bytes = capacity_bytes
+        self._now_ms = now_ms
         self._root = _Folder()
         self._files: dict[int, _File] = {}
         self._locks: dict[int, _File] = {}
@@ -218,7 +222,7 @@ class CrashFileSystem:
         return len(self._files)
 
     def _with_root(self, root: _Folder) -> CrashFileSystem:
-        fs = CrashFileSystem(capacity_bytes=self.capacity_bytes)
+        fs = CrashFileSystem(capacity_bytes=self.capacity_bytes, now_ms=self._now_ms)
         fs._root = root
         return fs
 
@@ -231,7 +235,7 @@ class CrashFileSystem:
         node = folder.names.get(name)
         if node is None and create:
             self._before("create")
-            node = _File()
+            node = _File(b"", self._now_ms())
             folder.change({name: node})
         if node is None:
             raise _os_error(errno.ENOENT, path)
@@ -270,7 +274,7 @@ class CrashFileSystem:
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         """Writes bytes; a power cut here leaves half of them, and a full disk takes as many as fit."""
         content, data = b"".join(buffers), self._files[fd].data
-        self._files[fd].modified_ms = _now_ms()
+        self._files[fd].modified_ms = self._now_ms()
         self._before("pwritev", do_half=partial(_write, data, content[: len(content) // 2], position))
         room = self._room() + max(len(data) - position, 0)
         _write(data, content[:room], position)
@@ -282,7 +286,7 @@ class CrashFileSystem:
         """Cuts the file, or extends it with zeros."""
         self._before("truncate")
         data = self._files[fd].data
-        self._files[fd].modified_ms = _now_ms()
+        self._files[fd].modified_ms = self._now_ms()
         data[:] = data[:size].ljust(size, b"\0")
 
     def reserve(self, fd: int, size: int) -> None:
@@ -418,10 +422,6 @@ class CrashFileSystem:
     def _parent(self, path: str) -> tuple[_Folder, str]:
         parent, name = _split(path)
         return self._folder(parent), name
-
-
-def _now_ms() -> int:
-    return SystemClock().now_ms()
 
 
 @lru_cache(maxsize=4096)

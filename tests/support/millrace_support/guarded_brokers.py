@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from millrace.addresses import LOOPBACK
-from millrace.client import Cluster
+from millrace.client import Cluster, Users
 from millrace.client.access import create_acls, delete_acls
 from millrace.fs import OsFileSystem
 from millrace.ports import free_port
@@ -82,6 +82,7 @@ class GuardedBroker:
 
     Attributes:
         bootstrap: `HOST:PORT` of the plain listener.
+        zookeeper: Where its cluster is written down, if it has a ZooKeeper.
         authority: That of the certificates.
     """
 
@@ -96,6 +97,7 @@ class GuardedBroker:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.kind = kind
+        self.zookeeper = zookeeper
         self._folder = folder
         self._tokens = tokens
         self._stack = ExitStack()
@@ -116,6 +118,9 @@ class GuardedBroker:
             self.addresses = self.broker.addresses
             await_coordinators(self.broker)
         self.bootstrap = self.broker.bootstrap
+        if kind == "millrace" and zookeeper:
+            with Cluster(self.bootstrap) as cluster:
+                Users(cluster).set_password(USER, [SCRAM], PASSWORD, 4096)
 
     def __enter__(self) -> Self:
         return self
@@ -153,13 +158,15 @@ class GuardedBroker:
     def _millrace(self, properties: Mapping[str, str]) -> BrokerProcess:
         plain = f"{LOOPBACK}:{free_port()}"
         self.addresses = {name: f"{LOOPBACK}:{free_port()}" for name in PROTOCOLS}
-        with in_folder(str(self._folder / "data"), OsFileSystem()) as users:
-            users.set_password(USER, (SCRAM,), PASSWORD, 4096)
+        if not self.zookeeper:
+            with in_folder(str(self._folder / "data"), OsFileSystem()) as users:
+                users.set_password(USER, (SCRAM,), PASSWORD, 4096)
         listeners = {"PLAINTEXT": plain, **self.addresses}
         protocols = {"PLAINTEXT": "PLAINTEXT", **PROTOCOLS}
         return self._stack.enter_context(
             BrokerProcess(
                 self._folder / "data",
+                zookeeper=self.zookeeper or None,
                 properties={
                     "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
                     "listener.security.protocol.map": ",".join(":".join(one) for one in protocols.items()),

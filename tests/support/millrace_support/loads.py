@@ -13,7 +13,6 @@ from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, NamedFile
 from millrace_pipelines.warehouse.delta.lineage import LineageRange, OffsetPage, keep_offsets, packed
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
@@ -29,6 +28,9 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import ReloadReport, Written, verify_results
 from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 FS = OsFileSystem()
 PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
@@ -129,6 +131,7 @@ class Loads:
         dead: Sequence[int] = (),
         partition: int = 0,
         values: Mapping[str, Sequence[object]] | None = None,
+        tasks: Tasks = THREADS,
     ) -> int:
         """Commits what a reload of one range that the table has would read."""
         part = OffsetRange(partition, *span)
@@ -148,8 +151,9 @@ class Loads:
         report = ReloadReport(topic="events", table=self.directory, replaced=written.ranges)
         lineage = {**lineage_of_reload(options, "load", report, 0), **written.recorded}
         replacement = Replacement(
-            self.table(self.directory), plan, written, lineage=lineage, load_id="load", fs=FS, accept_keyless=False
-        )
+            self.table(self.directory), plan, written,
+            lineage=lineage, load_id="load", fs=FS, accept_keyless=False, tasks=tasks,
+        )  # fmt: skip
         replacement.commit_dead_letters(letters)
         return replacement.commit_rows().version
 

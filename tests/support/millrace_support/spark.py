@@ -117,9 +117,15 @@ class SparkServer:
 
 
 class SparkCluster:
-    """A standalone master and its workers, of one core each by default, here or each on a machine of its own."""
+    """A standalone master and its workers, of one core each by default, here or each on a machine of its own.
 
-    def __init__(self, directory: Path, *, workers: int = 2, cores: int = 1, machines: Sequence[Machine] = ()) -> None:
+    `hosts` are those of workers here, in turn.
+    """
+
+    def __init__(
+        self, directory: Path, *, workers: int = 2, cores: int = 1, hosts: Sequence[str] = (LOOPBACK,),
+        machines: Sequence[Machine] = (),
+    ) -> None:  # fmt: skip
         self._master = SparkServer(
             "Spark's master",
             [*_spark_class(MASTER), "--host", LOOPBACK, "--port", "0", "--webui-port", "0"],
@@ -127,11 +133,12 @@ class SparkCluster:
             r"Starting Spark master at (spark://\S+)",
         )
         self.master = self._master.said.group(1)
-        place = ["--host", LOOPBACK, "--webui-port", "0", "--cores", str(cores), "--memory", "2g", self.master]
+        size = ["--webui-port", "0", "--cores", str(cores), "--memory", "2g", self.master]
         self.workers: list[SparkServer] = []
         try:
             for number in range(len(machines) or workers):
                 work = directory / f"worker-{number}"
+                place = ["--host", hosts[number % len(hosts)], *size]
                 command = [*_spark_class(WORKER), "--work-dir", str(work), *place]
                 if machines:
                     worker = [f"{SPARK}/bin/spark-class", WORKER, "--work-dir", WORK, *place]

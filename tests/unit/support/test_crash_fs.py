@@ -70,6 +70,16 @@ def test_a_cut_takes_a_time_that_was_not_synced() -> None:
         assert after.modified_ms(after.open("/file")) == modified_ms
 
 
+def test_a_file_has_the_time_of_its_machine() -> None:
+    fs = CrashFileSystem(now_ms=lambda: 1000)
+    for each in (fs, fs.after_cut(), fs.after_kill()):
+        fd = each.open("/file", create=True)
+        assert each.modified_ms(fd) == 1000
+        each.set_modified_ms(fd, 2000)
+        each.pwritev(fd, [b"bytes"], 0)
+        assert each.modified_ms(fd) == 1000
+
+
 def test_a_lock_is_held_once_until_it_is_closed(place: tuple[FileSystem, str]) -> None:
     fs, root = place
     first, second = fs.open(f"{root}/lock", create=True), fs.open(f"{root}/lock")

@@ -4,7 +4,8 @@ Any thread may write them, those of one folder one at a time: the folder's `chec
 also while a log of it is moved, made or cut. Several locks are taken in the order of the folders.
 
 A log start offset is written once the log is synced up to there. So one above the end of a log that is found at a start
-is wrong, and deletes nothing.
+is wrong, and deletes nothing. As a rule only logs have one that start inside a segment, as in Apache Kafka; at a clean
+stop all have, so that the next start sees whether the first segments are still there.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class LogCheckpoints:
         """Writes recovery points and log start offsets. Raises StorageError after all folders were tried."""
         self.each_online_dir(self.write, data_dirs)
 
-    def write(self, data_dir: DataDir) -> None:
+    def write(self, data_dir: DataDir, *, is_clean_stop: bool = False) -> None:
         """Writes recovery points and log start offsets of a folder's logs. The caller holds its `checkpoints_lock`.
 
-        Raises StorageError.
+        At a clean stop all logs are synced. Raises StorageError.
         """
-        self._write(data_dir, self._table.in_dir(data_dir))
+        self._write(data_dir, self._table.in_dir(data_dir), has_all_starts=is_clean_stop)
 
     def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
         """Writes the checkpoints of the folder that a log is about to move to, the log's offsets included.
@@ -135,13 +136,13 @@ class LogCheckpoints:
         if failures:
             raise failures[0]
 
-    def _write(self, data_dir: DataDir, logs: Mapping[TopicPartition, Log]) -> None:
+    def _write(self, data_dir: DataDir, logs: Mapping[TopicPartition, Log], *, has_all_starts: bool = False) -> None:
         for log in logs.values():
             if log.starts_inside_segment and log.log_start_offset > log.recovery_point:
                 log.flush()
         data_dir.write_checkpoints(
             {key: log.recovery_point for key, log in logs.items()},
-            {key: log.log_start_offset for key, log in logs.items() if log.starts_inside_segment},
+            {key: log.log_start_offset for key, log in logs.items() if has_all_starts or log.starts_inside_segment},
         )
         for log in logs.values():
             log.name_damage()

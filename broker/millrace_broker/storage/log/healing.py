@@ -13,6 +13,9 @@ A segment that has no batch left is written again up to its size first, as two c
     segments    0 [ 0 … 39 ]  missing: 40 … 119                  120 [ 120 …
     healed      0 [ 0 … 39 ]  40 [ 40 … 79 ]    80 [ 80 … 119 ]  120 [ 120 …
 
+Where the bytes in front of such a hole are damaged, too, the segment is written again up to its size, and so are they:
+what is missing then is a hole.
+
     step                                              what a crash behind it leaves
     1  write and sync <base>.{log,index,…}.healed.tmp the damage; the next start removes `.tmp`
     2  swap it in, or rename it into the hole         the damage, or less of it
@@ -34,7 +37,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Self
 
-from millrace.config import MAX_LONG
+from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import CorruptRecordError, RecordError, StorageError
 from millrace.fs import Buffer, FileSystem
 from millrace_broker.storage.config import LogConfig
@@ -143,9 +146,15 @@ class SegmentHealing(NewSegment):
                 self._copied_to = self._copied_to + len(data) if data else position  # the file may have been cut
 
     def end(self, damaged: DamagedRange, filled_to: int) -> None:
-        """Ends a range, filled up to an offset: its damaged bytes are left out if it is whole, or else copied."""
-        if filled_to >= damaged.end_offset:
+        """Ends a range, filled up to an offset: its damaged bytes are left out if it is whole, or else copied.
+
+        At the segment's end they are left out, too, once as many bytes are there again: the rest is a hole behind them.
+        """
+        is_last = damaged.end_position >= self._damaged.size_bytes
+        is_refilled = is_last and filled_to > damaged.start_offset and self.segment.size_bytes >= damaged.end_position
+        if filled_to >= damaged.end_offset or is_refilled:
             self._copied_to = damaged.end_position
+        if filled_to >= damaged.end_offset:
             return
         position = self.segment.size_bytes
         self.copy_up_to(damaged.end_position)
@@ -273,6 +282,11 @@ class LogHealing:
     def segment_bytes(self) -> int:
         """The size at which segments are to end (`segment.bytes`)."""
         return self._writer.config.segment_bytes
+
+    def most_bytes(self, segment: LogSegment, damaged: DamagedRange) -> int:
+        """Returns the size up to which a range is filled again: one at the segment's end may be a hole in part."""
+        is_last = damaged.end_position >= segment.size_bytes
+        return max(self.segment_bytes, segment.size_bytes) if is_last else MAX_INT
 
     def put_in_place(
         self, damaged: LogSegment, healing: SegmentHealing, truncations: int, *, is_other: bool = False

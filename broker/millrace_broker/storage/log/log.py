@@ -81,6 +81,7 @@ class Log:
         log_start_offset: int = 0,
         high_watermark: int = 0,
         clean: bool = False,
+        is_start_known: bool = False,
         first_dirty_offset: int | None = None,
         health: DirHealth | None = None,
         lane: SyncLane | None = None,
@@ -88,8 +89,7 @@ class Log:
         """Opens the log in an existing folder, recovering it unless the shutdown was clean; raises StorageError.
 
         The offsets are those of the data folder's checkpoints. With a first dirty offset compaction was at work, and a
-        segment may end before the next one begins. Without a lane the log syncs by itself, at once, what has to be
-        synced.
+        segment may end before the next one begins. Without a lane the log syncs at once what has to be synced.
         """
         self.topic_partition = topic_partition
         self.directory = directory
@@ -98,7 +98,7 @@ class Log:
         self._clock = clock
         promises = Promises(
             recovery_point=recovery_point, high_watermark=high_watermark, log_start_offset=log_start_offset,
-            was_clean=clean, may_end_early=first_dirty_offset is not None,
+            was_clean=clean, is_start_known=is_start_known, may_end_early=first_dirty_offset is not None,
         )  # fmt: skip
         with storage_errors(directory):
             loaded = load_log(fs, directory, config, promises)

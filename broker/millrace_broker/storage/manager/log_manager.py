@@ -384,7 +384,7 @@ class LogManager:
 
     def _close_dir(self, data_dir: DataDir, *, epochs_are_raised: bool) -> None:
         failures = close_all(self._table.in_dir(data_dir).values(), self._recovery_threads)
-        self.checkpoints.write(data_dir)
+        self.checkpoints.write(data_dir, is_clean_stop=not failures)
         if failures:
             raise failures[0]
         if data_dir.is_clean or epochs_are_raised:

@@ -7,7 +7,8 @@ Damage that began below the recovery point, or any after a clean shutdown, was s
 `damaged-ranges` names them, and the log goes on behind them. Damage at the recovery point or above, after a crash, ends
 the log: what follows is cut, and a warning says how many bytes.
 
-Where the first segments have lost their `.log`, they are missing, too: an index that is left tells where the log began.
+Where the first segments have lost their `.log`, they are missing, too: an index that is left tells where the log began,
+and after a clean stop the log start offset of the checkpoint does. After a crash that may be older than retention.
 So it tells in a compacted log that a segment between two others is lost, and was not compacted away.
 
 Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
@@ -91,14 +92,15 @@ TEMPORARY_SUFFIX = ".tmp"
 class Promises:
     """A log's offsets in its data folder's checkpoints, on which recovery relies; 0 where a checkpoint has no entry.
 
-    `was_clean` says that the last shutdown synced all. Segments of a log that was compacted elsewhere may end before
-    the next one begins (`may_end_early`).
+    `was_clean` says that the last shutdown synced all, and `is_start_known` that it wrote down where the log starts.
+    Segments of a log that was compacted elsewhere may end before the next one begins (`may_end_early`).
     """
 
     recovery_point: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
     was_clean: bool = False
+    is_start_known: bool = False
     may_end_early: bool = False
 
     @property
@@ -203,7 +205,7 @@ class _Loading:
         files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
         is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory, files)
         if not is_just_made:
-            self._lost = _lost(names, files, self._promises.log_start_offset, may_end_early=self._may_end_early)
+            self._lost = _lost(names, files, self._promises, may_end_early=self._may_end_early)
         bases = [] if is_just_made else sorted([*self._lost, *_tidy(fs, directory, names, files, self._lost)])
         loaded.next_offset = self._promises.log_start_offset
         for base, next_base in zip(bases, [*bases[1:], None], strict=False):
@@ -384,9 +386,11 @@ def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> boo
 
 
 def _lost(
-    names: Collection[str], files: Mapping[str, tuple[int, str]], log_start_offset: int, *, may_end_early: bool
+    names: Collection[str], files: Mapping[str, tuple[int, str]], promises: Promises, *, may_end_early: bool
 ) -> list[int]:
     """Returns the base offsets of segments that have lost their `.log`, and have not been deleted.
+
+    Where nothing is left of the first ones, one begins at the log start offset, if that is known.
 
     Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. A segment
     that was replaced has left names for all of its files. Without those before the first segment the log would begin
@@ -395,17 +399,17 @@ def _lost(
     """
     logs = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}
     first, last = min(logs, default=0), max(logs, default=0)
-    begin = 0 if first > log_start_offset else first
+    begin = 0 if first > promises.log_start_offset else first
     end = last if may_end_early else first
     left = [(name, base) for name, (base, _) in files.items() if begin <= base < end and base not in logs]
-    return sorted(
-        {
-            base
-            for name, base in left
-            if segment_file_name(base, LOG_SUFFIX) + DELETED_FILE_SUFFIX not in names
-            or name + DELETED_FILE_SUFFIX in names
-        }
-    )
+    lost = {
+        base
+        for name, base in left
+        if segment_file_name(base, LOG_SUFFIX) + DELETED_FILE_SUFFIX not in names or name + DELETED_FILE_SUFFIX in names
+    }
+    if promises.is_start_known and logs and promises.log_start_offset < min(logs | lost):
+        lost.add(promises.log_start_offset)
+    return sorted(lost)
 
 
 def _tidy(

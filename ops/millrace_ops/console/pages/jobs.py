@@ -16,7 +16,7 @@ from millrace_ops.console.pages.tables import table_locations_by_name
 from millrace_ops.console.request import Asked, Page
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.delta.store import Running
+    from millrace_pipelines.warehouse.stores.leases import Running
     from millrace_pipelines.warehouse.tables.find import FailedLoads
 
 
@@ -161,7 +161,7 @@ def _table_jobs(console: Console) -> TableJobs:
         tables = sorted(table_locations_by_name(console.settings.warehouse).items())[:MAX_TABLES]
     except InvalidRequestError as error:
         return TableJobs([], [], [], str(error))
-    from millrace_pipelines.warehouse.delta.store import running  # noqa: PLC0415
+    from millrace_pipelines.warehouse.stores.leases import running  # noqa: PLC0415
     from millrace_pipelines.warehouse.tables.find import read_failed_loads  # noqa: PLC0415
 
     found, fs = TableJobs([], [], []), console.fs

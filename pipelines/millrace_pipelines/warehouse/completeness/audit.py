@@ -68,7 +68,6 @@ from millrace_pipelines.warehouse.completeness.tally import (
 )
 from millrace_pipelines.warehouse.delta.commits import read_commit
 from millrace_pipelines.warehouse.delta.rewrite import current_files
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.keys.removal import may_have
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, entries_of, former_ledgers, ledger_of, next_app_id
@@ -81,6 +80,8 @@ from millrace_pipelines.warehouse.load.history import (
     commits_since,
     newest_load,
 )
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 KEYS_PER_PASS = 8 << 20

@@ -41,9 +41,10 @@ from millrace_pipelines.warehouse.delta.files import digest_of
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
 from millrace_pipelines.warehouse.delta.rewrite import open_file
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.store import TableFiles, dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import Store, dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 Integers = npt.NDArray[np.int64]
@@ -107,7 +108,7 @@ class Contents:
         self._reloaded = rows or table
         self._kept = table.kept_rows()
         self._filesystem = table.filesystem
-        self._store: TableFiles = store_at(table.location, fs)
+        self._store: Store = store_at(table.location, fs)
         self.row_groups: list[RowGroup] = []
         self.findings: list[str] = []
         self._found: set[str] = set()

@@ -33,9 +33,9 @@ from millrace_pipelines.warehouse.delta.lineage import (
     kept_offsets,
     packed,
 )
-from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import LOAD
+from millrace_pipelines.warehouse.stores.store import Store
 
 KNOWN, OLD, DAMAGED = range(3)
 FILES_AT_ONCE = 4
@@ -98,10 +98,10 @@ class Expected:
 
     def __init__(
         self,
-        store: TableFiles,
+        store: Store,
         history: Sequence[Lineage],
         ledgers: Sequence[str],
-        dead_letters: tuple[TableFiles, Sequence[Lineage]] | None = None,
+        dead_letters: tuple[Store, Sequence[Lineage]] | None = None,
     ) -> None:
         self.damages: list[str] = []
         self._store = store
@@ -183,7 +183,7 @@ class Expected:
             nothing = OffsetPage(*_bounds(span), packed(NO_INTERVALS, span["from_offset"]))
             yield _Layer(Does.ADD, *_bounds(span), KNOWN, partial(list, [nothing]))
 
-    def _erased(self, store: TableFiles, commit: Lineage, does: Does) -> Iterator[_Layer]:
+    def _erased(self, store: Store, commit: Lineage, does: Does) -> Iterator[_Layer]:
         """Yields layers of the offsets that a commit erased; where it does not list them, of all that it may have."""
         pages = self._checked(store, commit["erased"]) if "erased" in commit else None
         if pages is not None:
@@ -199,7 +199,7 @@ class Expected:
             for span in (*commit.get("ranges", ()), *commit.get("replaced", ())):
                 yield _Layer(Does.FORGET, *_bounds(span), state)
 
-    def _checked(self, store: TableFiles, kept: KeptOffsets) -> Sequence[OffsetPage] | None:
+    def _checked(self, store: Store, kept: KeptOffsets) -> Sequence[OffsetPage] | None:
         """Returns the offsets that a commit recorded; None where they can't be read, with the reason in `damages`."""
         try:
             return kept_offsets(store, kept)

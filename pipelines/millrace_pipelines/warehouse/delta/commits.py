@@ -52,15 +52,9 @@ from millrace.version import __version__
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import (
-    LOG_DIRECTORY,
-    FileIdentity,
-    TableFiles,
-    checked_json,
-    said_in,
-    store_at,
-)
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store, checked_json, said_in
 
 COMMIT_SUFFIX = ".json"
 RESTORE = "RESTORE"
@@ -172,7 +166,7 @@ def _name(version: int) -> str:
 
 
 def put_commit(
-    store: TableFiles,
+    store: Store,
     version: int,
     actions: Iterable[AddAction | RemoveAction],
     *,
@@ -291,7 +285,7 @@ class LedgerCopy(NamedTuple):
         return checked_json(SAID, said, indent=1)
 
 
-def read_copy(store: TableFiles) -> LedgerCopy | None:
+def read_copy(store: Store) -> LedgerCopy | None:
     """Returns the ledger's second copy from a table's folder; None where it is missing or damaged."""
     match said_in(store.read(LEDGER_FILE), SAID):
         case [table_id, version, transactions, path, inode]:
@@ -299,7 +293,7 @@ def read_copy(store: TableFiles) -> LedgerCopy | None:
     return None
 
 
-def keep_copy(table: Snapshot, store: TableFiles) -> None:
+def keep_copy(table: Snapshot, store: Store) -> None:
     """Writes the ledger's second copy for this version, unless it is as new; raises OSError where that fails."""
     copy = read_copy(store)
     if copy is None or copy.table_id != table.id:
@@ -326,7 +320,7 @@ def transactions_at(copy: LedgerCopy, table: Snapshot) -> dict[str, int]:
     return moved
 
 
-def check_copy(copy: LedgerCopy, table: Snapshot, store: TableFiles) -> None:
+def check_copy(copy: LedgerCopy, table: Snapshot, store: Store) -> None:
     """Checks that a table's rows and log are those for which the ledger's second copy was written.
 
     Raises:

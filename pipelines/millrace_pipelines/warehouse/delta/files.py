@@ -18,7 +18,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -36,7 +36,7 @@ from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
 from millrace_pipelines.arrow import Columns, Field
 from millrace_pipelines.warehouse.choices import LEVELS, LOADED, Compression
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.stores.addresses import store_at
 
 ROW_GROUP_BYTES = 64 << 20
 DICTIONARY_COLUMNS = ["topic", "partition"]
@@ -49,6 +49,8 @@ CHUNK_BYTES = 8 << 20
 Bound: TypeAlias = int | str
 
 DIGEST = "crc32c"
+INDEX_FOLDER = "_keys"
+INDEX_SUFFIX = ".keys"
 
 
 def file_prefix(load_id: str) -> str:
@@ -62,11 +64,27 @@ def operation_of(name: str) -> str:
     return operation_id if dash else ""
 
 
-def remove_files_of_load(location: str, load_id: str, fs: FileSystem) -> None:
-    """Removes the files that a load wrote and that are known not to be committed."""
+def index_name(name: str) -> str:
+    """Returns the name of the file that says which rows of a data file have a key (`keys.key_index`)."""
+    return f"{INDEX_FOLDER}/{name}{INDEX_SUFFIX}"
+
+
+def indexed_name(name: str) -> str | None:
+    """Returns the name of the data file of which a file is the index of keys; None for any other file."""
+    if name.startswith(f"{INDEX_FOLDER}/") and name.endswith(INDEX_SUFFIX):
+        return name.removeprefix(f"{INDEX_FOLDER}/").removesuffix(INDEX_SUFFIX)
+    return None
+
+
+def remove_files_of_load(location: str, load_id: str, fs: FileSystem, *, but: Collection[str] = frozenset()) -> None:
+    """Removes the files that a load wrote and that are known not to be committed, and their indexes of keys.
+
+    Those in `but` are committed, and stay.
+    """
     store = store_at(location, fs)
     for name in store.names():
-        if name.rpartition("/")[2].startswith(file_prefix(load_id)):
+        is_of_load = name.rpartition("/")[2].startswith(file_prefix(load_id))
+        if is_of_load and (indexed_name(name) or name) not in but:
             store.remove(name)
 
 

@@ -39,7 +39,7 @@ import pyarrow.fs as pafs
 from millrace.errors import WarehouseError
 from millrace.records.absent import Intervals, as_intervals, intervals_of, joined
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.store import LINEAGE_FOLDER, TableFiles, checked_json, said_in
+from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER, Store, checked_json, said_in
 
 LINEAGE_KEY = "millrace.lineage"
 
@@ -137,7 +137,7 @@ def parse_lineage(text: str, where: str) -> Lineage:
     return cast("Lineage", lineage)
 
 
-def keep_lineage(store: TableFiles, table_id: str, commits: Mapping[int, Lineage]) -> None:
+def keep_lineage(store: Store, table_id: str, commits: Mapping[int, Lineage]) -> None:
     """Writes the lineage of commits, by version, into files that outlast the log; raises OSError where that fails."""
     if not commits:
         return
@@ -150,7 +150,7 @@ def keep_lineage(store: TableFiles, table_id: str, commits: Mapping[int, Lineage
         store.remove_durably(name for name in names if name != whole)
 
 
-def kept_lineage(store: TableFiles, table_id: str) -> dict[int, Lineage]:
+def kept_lineage(store: Store, table_id: str) -> dict[int, Lineage]:
     """Returns the lineage of a table's commits, by version, that `keep_lineage` has written."""
     found: dict[int, Lineage] = {}
     for name in _names(store):
@@ -174,7 +174,7 @@ def _name(commits: Mapping[int, Lineage]) -> str:
     return f"{LINEAGE_FOLDER}/{min(commits):020d}-{max(commits):020d}.json"
 
 
-def _names(store: TableFiles) -> list[str]:
+def _names(store: Store) -> list[str]:
     selector = pafs.FileSelector(store.path(LINEAGE_FOLDER), allow_not_found=True)
     listed = store.filesystem.get_file_info(selector)
     return sorted(f"{LINEAGE_FOLDER}/{one.base_name}" for one in listed if one.base_name.endswith(".json"))
@@ -237,7 +237,24 @@ def pages_of(partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) 
             yield OffsetPage(int(partition), first, until, packed(intervals_of(once), first))
 
 
-def keep_offsets(store: TableFiles, operation_id: str, pages: Sequence[OffsetPage]) -> KeptOffsets:
+def again_paged(pages: Iterable[OffsetPage]) -> list[OffsetPage]:
+    """Returns the offsets of all pages on as few pages as `pages_of` needs; some of those given may meet."""
+    given = [(page.partition, offsets_in(page.intervals())) for page in pages]
+    if not given:
+        return []
+    partitions = np.repeat([partition for partition, _ in given], [len(offsets) for _, offsets in given])
+    return list(pages_of(partitions.astype(np.int64), np.concatenate([offsets for _, offsets in given])))
+
+
+def offsets_in(intervals: Intervals) -> npt.NDArray[np.int64]:
+    """Returns each of the offsets that lie in the intervals, in their order."""
+    begins, lengths = intervals[:, 0], intervals[:, 1] - intervals[:, 0]
+    before = np.cumsum(lengths) - lengths
+    offsets: npt.NDArray[np.int64] = np.arange(lengths.sum(), dtype=np.int64) + np.repeat(begins - before, lengths)
+    return offsets
+
+
+def keep_offsets(store: Store, operation_id: str, pages: Sequence[OffsetPage]) -> KeptOffsets:
     """Keeps a set of offsets durably, and returns how the lineage names it; raises OSError where that fails."""
     content = _written(pages)
     if len(content) <= INLINE_BYTES:
@@ -247,7 +264,7 @@ def keep_offsets(store: TableFiles, operation_id: str, pages: Sequence[OffsetPag
     return {"crc32": crc32(content), "file": name}
 
 
-def kept_offsets(store: TableFiles, said: KeptOffsets) -> list[OffsetPage]:
+def kept_offsets(store: Store, said: KeptOffsets) -> list[OffsetPage]:
     """Returns the pages of a set of offsets that a lineage names.
 
     Raises:
@@ -263,7 +280,7 @@ def kept_offsets(store: TableFiles, said: KeptOffsets) -> list[OffsetPage]:
     return [OffsetPage(*page) for page in json.loads(content)]
 
 
-def offset_files(store: TableFiles, names: Iterable[str], before_ms: int) -> list[str]:
+def offset_files(store: Store, names: Iterable[str], before_ms: int) -> list[str]:
     """Returns the names of files, among `names`, that keep sets of offsets and were written before `before_ms`."""
     kept = [name for name in names if name.startswith(f"{LINEAGE_FOLDER}/") and SUFFIX in name]
     found = store.filesystem.get_file_info([store.path(name) for name in kept])

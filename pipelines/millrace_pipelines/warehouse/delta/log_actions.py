@@ -35,7 +35,7 @@ from millrace.errors import WarehouseError
 from millrace_pipelines.warehouse.delta.files import DIGEST
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
 from millrace_pipelines.warehouse.delta.snapshot import DELETION_VECTORS, Snapshot
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 
 LOG_FILE = re.compile(
     r"(?P<version>\d{20})\.(?:(?P<commit>json)|checkpoint(?P<label>\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?"
@@ -54,6 +54,7 @@ ENCODED_UUID = 20
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 BASE85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
 TO_BASE85 = str.maketrans(Z85, BASE85)
+TO_Z85 = str.maketrans(BASE85, Z85)
 
 
 def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Action]:
@@ -205,7 +206,7 @@ def _vector_file_name(vector: Descriptor | None, table: Snapshot) -> Iterator[st
         yield name
 
 
-def refused_by_log(store: TableFiles) -> str | None:
+def refused_by_log(store: Store) -> str | None:
     """Returns why a table that delta-rs can't open is refused; None where its protocol is not the reason."""
     try:
         action = next(_protocol_actions(store), None)
@@ -226,7 +227,7 @@ def _facts(action: Action) -> TableFacts:
     )
 
 
-def _protocol_actions(store: TableFiles) -> Iterator[Action]:
+def _protocol_actions(store: Store) -> Iterator[Action]:
     """Yields the log's protocol actions, newest first; a checkpoint stands for commits that are gone."""
     listed = store.filesystem.get_file_info(pafs.FileSelector(store.path(LOG_DIRECTORY)))
     names = sorted((info.base_name for info in listed if info.base_name[:20].isdecimal()), reverse=True)

@@ -11,6 +11,9 @@ removes nothing, and a rewrite takes nothing from it.
 
 A crash leaves the table as it was or with the whole rewrite. A rewrite that lost its race removes its files, and is
 made again on the version after.
+
+The files are written by tasks (`warehouse.tasks`), which get the version as a `TaskTable`. Where a piece was worked on
+more than once, the commit names the files of one attempt, and those of the others are removed after it.
 """
 
 from __future__ import annotations
@@ -40,9 +43,11 @@ from millrace_pipelines.warehouse.delta.files import (
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.task_table import AnyTable
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 REWRITE_ATTEMPTS = 5
 BATCH_ROWS = 1 << 16
@@ -85,8 +90,12 @@ MakeRewrite = Callable[[Table, str], Rewrite | None]
     wait=wait_random_exponential(multiplier=0.05, max=2),
     reraise=True,
 )
-def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE) -> int | None:
+def rewrite(
+    location: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE, *, tasks: Tasks = THREADS
+) -> int | None:
     """Lets `make` rewrite files of the newest version, and commits that; returns the new version, None for no rewrite.
+
+    `tasks` are those in which it writes.
 
     Raises:
         StaleLedgerError: Others rewrote the table first, at every attempt.
@@ -100,7 +109,10 @@ def rewrite(location: str, fs: FileSystem, make: MakeRewrite, access: Access = A
         if made is None:
             return None
         with files_removed_on(NOT_COMMITTED, [location], operation_id, fs):
-            return commit_rewrite(table, made)
+            version = commit_rewrite(table, made)
+        if tasks.may_repeat:
+            remove_files_of_load(location, operation_id, fs, but={file.name for file in made.added})
+        return version
 
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
@@ -177,19 +189,19 @@ def _bounds(action: AddedFile, column: str) -> tuple[int, int] | None:
     return None if low is None or high is None else (low, high)
 
 
-def file_schema(table: Table) -> pa.Schema:
+def file_schema(table: AnyTable) -> pa.Schema:
     """Returns the columns in a table's data files: all but the partition columns, whose values are folders."""
     folders = set(table.partition_columns)
     return pa.schema([column for column in table.schema if column.name not in folders])
 
 
-def open_file(table: Table, name: str) -> pq.ParquetFile:
+def open_file(table: AnyTable, name: str) -> pq.ParquetFile:
     """Opens one of a table's files, named by a version or not; reads verify the checksum of each page."""
     return pq.ParquetFile(f"{table.root}/{name}", filesystem=table.filesystem, page_checksum_verification=True)
 
 
 def blocks_of(
-    table: Table, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
+    table: AnyTable, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a table's file in blocks, with those of the named columns that the file has; all by default.
 
@@ -206,13 +218,25 @@ def blocks_of(
 
 
 def every_block_of(
-    table: Table, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
+    table: AnyTable, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields what `blocks_of` yields, and the rows that a deletion vector deletes, too."""
+    with reading(table, name) as file:
+        present = [column for column in file.schema_arrow.names if columns is None or column in columns]
+        yield from row_blocks(file, most_rows, present)
+
+
+@contextmanager
+def reading(table: AnyTable, name: str) -> Iterator[pq.ParquetFile]:
+    """Opens one of a table's files, as `open_file` does, to be read while the context lasts.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        WarehouseError: The file can't be read, or a page's bytes are not those that were written.
+    """
     try:
         with open_file(table, name) as file:
-            present = [column for column in file.schema_arrow.names if columns is None or column in columns]
-            yield from row_blocks(file, most_rows, present)
+            yield file
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -221,7 +245,7 @@ def every_block_of(
         raise WarehouseError(f"{table.root}/{name}: can't be read: {reason}; {way_on}") from error
 
 
-def read_rows(table: Table, name: str, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
+def read_rows(table: AnyTable, name: str, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
     """Yields a file's rows in blocks under the table's present columns; null in those that the file lacks.
 
     With `columns` it yields only these, where the table's files have them.
@@ -244,7 +268,7 @@ def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def writer(
-    table: Table,
+    table: AnyTable,
     operation_id: str,
     task: int,
     fs: FileSystem,

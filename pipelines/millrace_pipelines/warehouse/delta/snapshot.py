@@ -7,12 +7,11 @@ transaction log protocol for a version with all that it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
@@ -22,8 +21,8 @@ from millrace.errors import WarehouseError
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, kept_lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY, TableFiles
 from millrace_pipelines.warehouse.errors import TableRefusedError
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
@@ -45,7 +44,7 @@ class Snapshot:
         WarehouseError: The log can't be read.
     """
 
-    def __init__(self, store: TableFiles, delta: DeltaTable) -> None:
+    def __init__(self, store: Store, delta: DeltaTable) -> None:
         self._store = store
         self._delta = delta
         self._transactions: dict[tuple[int, str], int | None] = {}
@@ -103,16 +102,17 @@ class Snapshot:
     def kept_rows(self) -> Mapping[str, Flags]:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
         if self._kept[0] != self.version:
-            vectors = self._vectors() if DELETION_VECTORS in (self._delta.protocol().reader_features or ()) else []
-            kept = {self._name_of(one["filepath"]): np.array(one["selection_vector"], np.bool_) for one in vectors}
-            self._kept = self.version, kept
+            has_feature = DELETION_VECTORS in (self._delta.protocol().reader_features or ())
+            self._kept = self.version, dict(self._vectors()) if has_feature else {}
         return self._kept[1]
 
-    def _vectors(self) -> list[dict[str, Any]]:
+    def _vectors(self) -> Iterator[tuple[str, Flags]]:
         try:
-            return pa.table(self._delta.deletion_vectors()).to_pylist()
+            vectors = pa.table(self._delta.deletion_vectors())
         except (DeltaError, OSError) as error:
             raise WarehouseError(f"{self.location}: its deletion vectors can't be read: {error}") from error
+        for address, kept in zip(*(vectors.column(name) for name in ("filepath", "selection_vector")), strict=True):
+            yield self._name_of(address.as_py()), kept.values.to_numpy(zero_copy_only=False)
 
     def _name_of(self, address: str) -> str:
         """Returns a file's name below the table's location, from its full address."""

@@ -49,8 +49,9 @@ from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLinea
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
-from millrace_pipelines.warehouse.delta.store import TableFiles, store_at
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 class Table(Snapshot):
     """A version of a table, the newest when it was loaded, on which commits are made."""
 
-    def __init__(self, store: TableFiles, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
+    def __init__(self, store: Store, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
         super().__init__(store, delta)
         self._clock = clock
         self._copy = copy
@@ -435,12 +436,12 @@ def _commit_errors(location: str) -> Iterator[None]:
         raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
 
 
-def _is_there(store: TableFiles) -> bool:
+def _is_there(store: Store) -> bool:
     return DeltaTable.is_deltatable(store.location, store.storage_options)
 
 
 def _create(
-    store: TableFiles, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
+    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """Commits version 0; does nothing where another process has. A retry by delta-rs would add the version 1."""
     try:

@@ -13,9 +13,7 @@ table's history that they are there. Erase again after it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,12 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
+from millrace_pipelines.arrow import Column
 from millrace_pipelines.warehouse.dead_letters import companions, finish_replay, is_reached, pending_replay
 from millrace_pipelines.warehouse.delta.lineage import keep_offsets, of_run
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.keys.removal import (
     ERASE,
     ErasedKeys,
@@ -39,9 +38,12 @@ from millrace_pipelines.warehouse.keys.removal import (
     count_gone,
     every_row,
     files_with,
+    no_row,
     write_remainders,
 )
-from millrace_pipelines.warehouse.ledger.ledger import ledger_of
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,13 @@ class EraseReport:
 
 
 def erase(
-    location: str, keys: Collection[bytes], fs: FileSystem, *, dry_run: bool = False, run_id: str | None = None
+    location: str,
+    keys: Collection[bytes],
+    fs: FileSystem,
+    *,
+    dry_run: bool = False,
+    run_id: str | None = None,
+    tasks: Tasks = THREADS,
 ) -> EraseReport:
     """Erases all records of some keys.
 
@@ -76,6 +84,7 @@ def erase(
         fs: The disk.
         dry_run: Whether the files are read only, and nothing is changed.
         run_id: The scheduler's run that erases, which the commit names; None for an erasure by hand.
+        tasks: Where the files are read and written.
 
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
@@ -86,7 +95,7 @@ def erase(
     ledger_of(table)
     for each in (table.location, *companions(table.location, fs)):
         Table.load(each, fs).check_access(Access.REMOVE)
-    erasure = _Erasure(table, frozenset(keys), fs, run_id)
+    erasure = _Erasure(table, frozenset(keys), fs, run_id, tasks)
     act = erasure.look if dry_run else erasure.run
     companions_lose = [act(companion) for companion in companions(table.location, fs)]
     rows = act(table.location)
@@ -113,42 +122,68 @@ class _Erased(NamedTuple):
     version: int | None = None
 
 
-class _Erasure:
-    """An erasure, which goes through a table of rows and its dead letters."""
+@dataclass(frozen=True, slots=True)
+class _HasKey:
+    """Finds the records with one of some keys."""
 
-    def __init__(self, rows: Table, keys: frozenset[bytes], fs: FileSystem, run_id: str | None) -> None:
+    keys: Column
+
+    def __call__(self, records: pa.Table) -> Mask:
+        found: Mask = pc.is_in(records.column("key"), value_set=self.keys).to_numpy(zero_copy_only=False)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """Finds the dead letters with one of some keys that the ledger has reached, or (`is_reached` False) has not."""
+
+    has_key: FindRows
+    rows: Ledger
+    is_reached: bool
+
+    def __call__(self, dead_letters: pa.Table) -> Mask:
+        reached = is_reached(dead_letters, self.rows)
+        return self.has_key(dead_letters) & (reached if self.is_reached else ~reached)
+
+
+class _Erasure:
+    """An erasure, which goes through a table of rows and its dead letters.
+
+    `left` counts the dead letters with the keys that can't be erased yet, since their load has not ended.
+    """
+
+    def __init__(self, rows: Table, keys: frozenset[bytes], fs: FileSystem, run_id: str | None, tasks: Tasks) -> None:
         self._rows = rows
         self._keys = pa.array(sorted(keys), pa.binary())
+        self._has_key = _HasKey(self._keys)
         self._fs = fs
         self._run_id = run_id
+        self._tasks = tasks
         self._erased = _Erased((), 0)
-        self._left: list[int] = []
-
-    @property
-    def left(self) -> int:
-        """Returns how many dead letters with the keys can't be erased yet, since their load has not ended."""
-        return sum(self._left)
+        self.left = 0
 
     def run(self, location: str) -> _Erased:
         """Erases the keys from one table; returns the replaced files, the erased records and the new version."""
         if self._has_dead_letters(location):
             finish_replay(self._rows, Table.load(location, self._fs), self._fs)
-        version = rewrite(location, self._fs, self._make)
+        version = rewrite(location, self._fs, self._make, tasks=self._tasks)
         return self._erased._replace(version=version)
 
     def look(self, location: str) -> _Erased:
         """Returns the files, records and version that `run` would report for one table, and changes nothing."""
         table = Table.load(location, self._fs)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            touched = self._touched(table, pool)
-            removals = self._removals(table, touched, self._waiting(table))
-            return _Erased(touched, count_gone(table, removals, pool).total())
+        task_table = TaskTable.of(table, self._fs)
+        touched = self._touched(table, task_table)
+        removals = self._removals(table, touched, self._waiting(table))
+        gone = count_gone(task_table, removals, self._tasks)
+        self._note_left(table, gone.left)
+        return _Erased(touched, gone.counts.total())
 
     def _make(self, table: Table, operation_id: str) -> Rewrite | None:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            touched = self._touched(table, pool)
-            removals = self._removals(table, touched)
-            remainder = write_remainders(table, operation_id, self._fs, removals, pool)
+        task_table = TaskTable.of(table, self._fs, operation_id)
+        touched = self._touched(table, task_table)
+        remainder = write_remainders(task_table, operation_id, self._removals(table, touched), self._tasks)
+        self._note_left(table, remainder.left)
         self._erased = _Erased(touched, remainder.gone.total())
         if not touched and self._has_dead_letters(table.location):
             return None
@@ -159,36 +194,33 @@ class _Erasure:
     def _has_dead_letters(self, location: str) -> bool:
         return location != self._rows.location
 
-    def _touched(self, table: Table, pool: Executor) -> list[CurrentFile]:
+    def _note_left(self, table: Table, left: int) -> None:
+        if self._has_dead_letters(table.location):
+            self.left = left
+
+    def _touched(self, table: Table, task_table: TaskTable) -> list[CurrentFile]:
         """Returns the files that have one of the keys, even if another engine's deletion vector deletes the row."""
-        return files_with(table, current_files(table), ["key"], self._is_erased, pool, read=every_block_of)
+        files = current_files(table)
+        return files_with(task_table, files, ["key"], self._has_key, self._tasks, read=every_block_of)
 
     def _removals(
         self, table: Table, touched: Sequence[CurrentFile], is_counted: FindRows = every_row
     ) -> list[Removal]:
-        is_erased = self._dead_letters() if self._has_dead_letters(table.location) else self._is_erased
-        return [Removal(task, file, is_erased, is_counted, is_listed=True) for task, file in enumerate(touched)]
+        is_gone: FindRows = self._has_key
+        is_left: FindRows = no_row
+        if self._has_dead_letters(table.location):
+            rows = ledger_of(Table.load(self._rows.location, self._fs))
+            is_gone = _Letters(self._has_key, rows, is_reached=True)
+            is_left = _Letters(self._has_key, rows, is_reached=False)
+        return [
+            Removal(task, file, is_gone, is_counted, is_listed=True, is_left=is_left)
+            for task, file in enumerate(touched)
+        ]
 
     def _waiting(self, table: Table) -> FindRows:
         """Returns a test for the records to count: all but dead letters that a stopped replay made rows of."""
         pending = pending_replay(self._rows, table) if self._has_dead_letters(table.location) else None
         return every_row if pending is None else lambda dead_letters: ~pending.mask(dead_letters)
-
-    def _dead_letters(self) -> FindRows:
-        """Returns a test for the dead letters to erase: those with the keys, below the offsets of the ledger."""
-        rows = ledger_of(Table.load(self._rows.location, self._fs))
-        self._left = []
-
-        def is_erased(dead_letters: pa.Table) -> Mask:
-            meant, reached = self._is_erased(dead_letters), is_reached(dead_letters, rows)
-            self._left.append(int((meant & ~reached).sum()))
-            return meant & reached
-
-        return is_erased
-
-    def _is_erased(self, rows: pa.Table) -> Mask:
-        erased: Mask = pc.is_in(rows.column("key"), value_set=self._keys).to_numpy(zero_copy_only=False)
-        return erased
 
     def _lineage(self, table: Table, gone: Mapping[int, int]) -> dict[str, object]:
         known = ErasedKeys.of(table.lineage())

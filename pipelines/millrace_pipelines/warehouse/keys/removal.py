@@ -20,11 +20,9 @@ someone who has the table and guesses a key can check whether that key was erase
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -34,7 +32,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import Lineage, OffsetPage, pages_of
+from millrace_pipelines.warehouse.delta.lineage import Lineage, OffsetPage, again_paged, pages_of
 from millrace_pipelines.warehouse.delta.rewrite import (
     CurrentFile,
     ReadBlocks,
@@ -44,7 +42,9 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     writer,
 )
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 ERASE = "erase"
 SALT_BYTES = 16
@@ -54,7 +54,7 @@ ASKED_COLUMNS = frozenset({"key", "partition", "offset", "ledger", "replay"})
 
 Mask = np.typing.NDArray[np.bool_]
 FindRows = Callable[[pa.Table], Mask]
-"""Says of each row of a block whether it is meant."""
+"""Says of each row of a block whether it is meant; it is pickled, for the task that has the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,17 @@ def every_row(rows: pa.Table) -> Mask:
     return np.ones(rows.num_rows, np.bool_)
 
 
+def no_row(rows: pa.Table) -> Mask:
+    """Returns a mask that is false for each row of a block."""
+    return np.zeros(rows.num_rows, np.bool_)
+
+
 class Removal(NamedTuple):
     """A file to write again without the rows that `is_gone` finds; `is_counted` finds those that loads claim.
 
     Where `whole_of` names a partition, all rows are of that partition, claimed and gone: the file is not read, so that
-    a damaged file can be replaced, too. With `is_listed`, the offsets of the rows that are gone are returned.
+    a damaged file can be replaced, too. With `is_listed`, the offsets of the rows that are gone are returned. `is_left`
+    finds rows that stay for now, to be counted.
     """
 
     task: int
@@ -109,51 +115,60 @@ class Removal(NamedTuple):
     is_counted: FindRows = every_row
     whole_of: int | None = None
     is_listed: bool = False
+    is_left: FindRows = no_row
 
 
 class Gone(NamedTuple):
-    """How many rows that loads claim were left out of a file, by partition; their offsets where they are asked for."""
+    """How many rows that loads claim were left out of a file, by partition; their offsets where they are asked for.
+
+    `left` counts the rows that `Removal.is_left` found.
+    """
 
     counts: Counter[int]
-    coordinates: Sequence[pa.Table] = ()
+    offsets: Sequence[OffsetPage] = ()
+    left: int = 0
 
 
 class Remainder(NamedTuple):
-    """The new files with the remaining rows, the claimed rows that are gone by partition, and their listed offsets."""
+    """The new files with the remaining rows, the claimed rows that are gone by partition, and their listed offsets.
+
+    `left` counts the rows that `Removal.is_left` found.
+    """
 
     files: list[DataFile]
     gone: Counter[int]
     listed: list[OffsetPage]
+    left: int
 
 
 def files_with(
-    table: Table,
+    table: TaskTable,
     files: Sequence[CurrentFile],
     columns: Sequence[str],
     is_meant: FindRows,
-    pool: Executor,
+    tasks: Tasks,
     *,
     read: ReadBlocks = blocks_of,
 ) -> list[CurrentFile]:
     """Returns the files with at least one row for which `is_meant` is true, reading only `columns`."""
-    has_rows = pool.map(partial(_has_rows, table, columns, is_meant, read), files)
+    has_rows = tasks.run(partial(_has_rows, table, columns, is_meant, read), files)
     return [file for file, has in zip(files, has_rows, strict=True) if has]
 
 
-def count_gone(table: Table, removals: Iterable[Removal], pool: Executor) -> Counter[int]:
+def count_gone(table: TaskTable, removals: Iterable[Removal], tasks: Tasks) -> Gone:
     """Counts, by partition, the claimed rows that `write_remainders` would leave out, without writing."""
-    return sum(pool.map(partial(_count_gone, table), removals), Counter())
+    found = list(tasks.run(partial(_count_gone, table), removals))
+    return Gone(sum((one.counts for one in found), Counter()), left=sum(one.left for one in found))
 
 
-def write_remainders(
-    table: Table, operation_id: str, fs: FileSystem, removals: Iterable[Removal], pool: Executor
-) -> Remainder:
+def write_remainders(table: TaskTable, operation_id: str, removals: Iterable[Removal], tasks: Tasks) -> Remainder:
     """Writes the remaining rows of each file to a new file, several at once; none where no row remains."""
-    written = list(pool.map(partial(_write_remainder, table, operation_id, fs), removals))
+    written = list(tasks.run(partial(_write_remainder, table, operation_id), removals))
     return Remainder(
         files=[file for file, _ in written if file is not None],
         gone=sum((gone.counts for _, gone in written), Counter()),
-        listed=_listed(coordinates for _, gone in written for coordinates in gone.coordinates),
+        listed=again_paged(page for _, gone in written for page in gone.offsets),
+        left=sum(gone.left for _, gone in written),
     )
 
 
@@ -167,49 +182,48 @@ def absent_offsets(counts: Mapping[int, int]) -> Iterator[dict[str, int]]:
             yield {"partition": partition, "offsets": offsets}
 
 
-def _has_rows(table: Table, columns: Sequence[str], is_meant: FindRows, read: ReadBlocks, file: CurrentFile) -> bool:
+def _has_rows(
+    table: TaskTable, columns: Sequence[str], is_meant: FindRows, read: ReadBlocks, file: CurrentFile
+) -> bool:
     batches = read(table, file.name, columns=columns)
     return any(bool(is_meant(pa.Table.from_batches([batch])).any()) for batch in batches)
 
 
-def _count_gone(table: Table, removal: Removal) -> Counter[int]:
+def _count_gone(table: TaskTable, removal: Removal) -> Gone:
     if removal.whole_of is not None:
-        return Counter({removal.whole_of: removal.file.rows})
-    blocks = read_rows(table, removal.file.name, ASKED_COLUMNS)
-    return sum((_claimed_of(removal, rows, removal.is_gone(rows)) for rows in blocks), Counter())
+        return Gone(Counter({removal.whole_of: removal.file.rows}))
+    counts, left = Counter[int](), 0
+    for rows in read_rows(table, removal.file.name, ASKED_COLUMNS):
+        counts += _claimed_of(_counted(removal, rows, removal.is_gone(rows)), rows)
+        left += int(removal.is_left(rows).sum())
+    return Gone(counts, left=left)
 
 
-def _write_remainder(table: Table, operation_id: str, fs: FileSystem, removal: Removal) -> tuple[DataFile | None, Gone]:
+def _write_remainder(table: TaskTable, operation_id: str, removal: Removal) -> tuple[DataFile | None, Gone]:
     if removal.whole_of is not None:
-        return None, Gone(_count_gone(table, removal))
-    counts: Counter[int] = Counter()
-    coordinates: list[pa.Table] = []
-    with writer(table, operation_id, removal.task, fs, removal.file) as output:
+        return None, _count_gone(table, removal)
+    counts, left = Counter[int](), 0
+    pages: list[OffsetPage] = []
+    with writer(table, operation_id, removal.task, table.fs, removal.file) as output:
         for rows in read_rows(table, removal.file.name):
             gone = removal.is_gone(rows)
-            counts += _claimed_of(removal, rows, gone)
+            counted = _counted(removal, rows, gone)
+            counts += _claimed_of(counted, rows)
+            left += int(removal.is_left(rows).sum())
             if removal.is_listed:
-                coordinates.append(rows.select(["partition", "offset"]).filter(pa.array(_counted(removal, rows, gone))))
+                partitions, offsets = (rows.column(name).to_numpy()[counted] for name in ("partition", "offset"))
+                pages += pages_of(partitions.astype(np.int64), offsets)
             output.write(rows.filter(pa.array(~gone)))
-        return output.finish(), Gone(counts, coordinates)
+        return output.finish(), Gone(counts, again_paged(pages), left)
 
 
-def _claimed_of(removal: Removal, rows: pa.Table, gone: Mask) -> Counter[int]:
+def _claimed_of(counted: Mask, rows: pa.Table) -> Counter[int]:
     """Returns, by partition, how many rows of a block are both gone and claimed by the history."""
-    return Counter(rows.column("partition").to_numpy()[_counted(removal, rows, gone)].tolist())
+    return Counter(rows.column("partition").to_numpy()[counted].tolist())
 
 
 def _counted(removal: Removal, rows: pa.Table, gone: Mask) -> Mask:
     return gone & _gives_a_row(rows) & removal.is_counted(rows)
-
-
-def _listed(coordinates: Iterable[pa.Table]) -> list[OffsetPage]:
-    found = list(coordinates)
-    if not found:
-        return []
-    everything = pa.concat_tables(found)
-    partitions, offsets = everything.column("partition").to_numpy(), everything.column("offset").to_numpy()
-    return list(pages_of(partitions.astype(np.int64), offsets))
 
 
 def _gives_a_row(rows: pa.Table) -> Mask:
@@ -235,25 +249,24 @@ class Replaced(NamedTuple):
 
 def replace_ranges(
     table: Table, operation_id: str, fs: FileSystem, *, ranges: Sequence[OffsetRange], claimed: Sequence[OffsetRange],
-    staged: Sequence[DataFile], erased: ErasedKeys,
+    staged: Sequence[DataFile], erased: ErasedKeys, tasks: Tasks = THREADS,
 ) -> Replaced:  # fmt: skip
     """Writes the files that replace a table's rows in the ranges; loads claim only the rows in `claimed`.
 
     The new rows are those in `staged`, without rows of erased keys.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        touched = _files_inside(table, ranges, pool)
-        is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
-        removals = [
-            Removal(task, file, is_gone, is_claimed, _whole_of(table, file, claimed))
-            for task, file in enumerate(touched)
-        ]
-        kept = write_remainders(table, operation_id, fs, removals, pool)
-        cleaned = staged if erased.below else ()
-        erasures = [
-            Removal(task, file, erased.is_erased, is_listed=True) for task, file in enumerate(cleaned, len(touched))
-        ]
-        clean = write_remainders(table, operation_id, fs, erasures, pool)
+    task_table = TaskTable.of(table, fs, operation_id)
+    touched = _files_inside(table, task_table, ranges, tasks)
+    is_gone, is_claimed = partial(_inside, ranges), partial(_inside, claimed)
+    removals = [
+        Removal(task, file, is_gone, is_claimed, _whole_of(table, file, claimed)) for task, file in enumerate(touched)
+    ]
+    kept = write_remainders(task_table, operation_id, removals, tasks)
+    cleaned = staged if erased.below else ()
+    erasures = [
+        Removal(task, file, erased.is_erased, is_listed=True) for task, file in enumerate(cleaned, len(touched))
+    ]
+    clean = write_remainders(task_table, operation_id, erasures, tasks)
     return Replaced(
         added=kept.files + (clean.files if erased.below else list(staged)),
         removed=touched,
@@ -263,24 +276,28 @@ def replace_ranges(
     )
 
 
-def count_rows(table: Table, ranges: Sequence[OffsetRange], is_counted: FindRows = every_row) -> Counter[int]:
+def count_rows(
+    table: Table, ranges: Sequence[OffsetRange], fs: FileSystem, is_counted: FindRows = every_row,
+    tasks: Tasks = THREADS,
+) -> Counter[int]:  # fmt: skip
     """Returns, by partition, how many rows in the ranges fulfil `is_counted`; writes nothing.
 
     `replace_ranges` would remove just these, provided that the commits of loads have recorded all of the ranges.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        is_inside = partial(_inside, ranges)
-        touched = _files_inside(table, ranges, pool)
-        removals = [Removal(task, file, is_inside, is_counted) for task, file in enumerate(touched)]
-        return count_gone(table, removals, pool)
+    task_table, is_inside = TaskTable.of(table, fs), partial(_inside, ranges)
+    touched = _files_inside(table, task_table, ranges, tasks)
+    removals = [Removal(task, file, is_inside, is_counted) for task, file in enumerate(touched)]
+    return count_gone(task_table, removals, tasks).counts
 
 
-def _files_inside(table: Table, ranges: Sequence[OffsetRange], pool: Executor) -> list[CurrentFile]:
+def _files_inside(
+    table: Table, task_table: TaskTable, ranges: Sequence[OffsetRange], tasks: Tasks
+) -> list[CurrentFile]:
     """Returns the files that have rows in the ranges."""
     candidates = [file for file in current_files(table) if may_have(file, ranges)]
     whole = [file for file in candidates if _whole_of(table, file, ranges) is not None]
     others = [file for file in candidates if file not in whole]
-    found = files_with(table, others, ["partition", "offset"], partial(_inside, ranges), pool)
+    found = files_with(task_table, others, ["partition", "offset"], partial(_inside, ranges), tasks)
     return sorted([*whole, *found], key=lambda file: file.name)
 
 

@@ -2,38 +2,31 @@
 
     staged files    what the load's tasks wrote: every record of the run, as an append would commit it
     coordinates     the newest coordinates of each key among them
-    contest         the keys of every file of the table are compared with the coordinates
-    written         touched files without the rows that were beaten; the newest records that are no tombstones
+    contest         a task for each file of the table: its index of keys says which rows meet one of the coordinates,
+                    these rows are compared, and if some are replaced, the file is written without these
+    newest          a task for each staged file: its newest records that are no tombstones are written
     commit          written files added, touched ones removed, the ledger and the count of rewrites moved: all at once
 
 The rows keep topic, partition, offset and timestamp, so that a key never moves back to an older offset, whatever races
-or is repeated, and the audit can reason about them. Memory is bounded by the keys of one run (`--max-records-per-run`)
-and a block of rows for each core, not by the table.
+or is repeated, and the audit can reason about them. Memory is bounded by the run (`--max-records-per-run`), not by the
+table: the driver has the coordinates of the run's records, a task the newest of each key, and a block of rows.
 
 A record without a key can't be in such a table: it stops the load, or is left out and counted in the history.
 A crash leaves the table as it was, or with the whole run; staged files are garbage then.
 
-The coordinates of a record are (key, partition, offset, timestamp). Within a partition the higher offset is newer,
-whatever the timestamps say, for that is the order of the log. A key that is in two partitions (because the topic got
-more of them, or a producer chose) has no such order: of its newest records in each partition the one with the later
-timestamp is newer, and of equal timestamps the one in the higher partition.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Field, Flags, combined, filled
+from millrace_pipelines.arrow import Flags, binaries, combined
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.delta.files import DataFile
@@ -48,23 +41,22 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     writer,
 )
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.errors import KeylessRecordsError
+from millrace_pipelines.warehouse.keys.coordinates import (
+    COORDINATE_SCHEMA,
+    ENVELOPE,
+    Numbers,
+    coordinates_of,
+    key_conflicts,
+    newest_of_each_key,
+)
+from millrace_pipelines.warehouse.keys.key_hashes import hashes_of, salt_of
+from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
+from millrace_pipelines.warehouse.keys.lookup import AskedKeys, keep_index, rows_with_keys
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
-Order: TypeAlias = list[tuple[str, Literal["ascending"]]]
-Aggregates: TypeAlias = Sequence[tuple[str, Literal["min", "max"]]]
-
-COORDINATE_FIELDS: list[Field] = [
-    pa.field("key", pa.binary()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.int64()),
-]
-COORDINATE_SCHEMA = pa.schema(COORDINATE_FIELDS)
-BEFORE_ALL_TIMES = -1
-BLOCK_ROWS = 1 << 20
-ENVELOPE = ["key", "partition", "offset", "timestamp"]
-
-Numbers = np.typing.NDArray[np.int64]
+Bits = np.typing.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,70 +73,6 @@ class UpsertCounts:
     keyless: int
 
 
-def coordinates_of(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Returns key, partition, offset and timestamp of rows; a missing timestamp becomes the earliest one."""
-    timestamps = filled(rows.column("timestamp").cast(pa.int64()), BEFORE_ALL_TIMES)
-    columns = [rows.column(name) for name in ("key", "partition", "offset")]
-    return pa.Table.from_arrays([*columns, timestamps], schema=COORDINATE_SCHEMA)
-
-
-def newest_of_each_key(coordinates: pa.Table) -> np.typing.NDArray[np.int64]:
-    """Returns the row numbers, ascending, of the newest record of each key; no key may be null."""
-    if coordinates.num_rows == 0:
-        return np.zeros(0, np.int64)
-    by_offset = _Ranks(coordinates, [("offset", "ascending")])
-    keys = by_offset.grouped(["key"], [("partition", "min"), ("partition", "max")])
-    if pc.all(pc.equal(keys.column("partition_min"), keys.column("partition_max"))).as_py():
-        return np.sort(by_offset.last(keys))
-    newest = by_offset.last(by_offset.grouped(["key", "partition"]))
-    by_time = _Ranks(coordinates.take(newest), [("timestamp", "ascending"), ("partition", "ascending")])
-    return np.sort(newest[by_time.last(by_time.grouped(["key"]))])
-
-
-class KeyConflicts(NamedTuple):
-    """Row numbers: of table rows that newer records replace, of these records, and of records that are older."""
-
-    replaced_rows: np.typing.NDArray[np.int64]
-    newer_coordinates: np.typing.NDArray[np.int64]
-    older_coordinates: np.typing.NDArray[np.int64]
-
-
-def key_conflicts(rows: pa.Table, coordinates: pa.Table) -> KeyConflicts:
-    """Compares the rows of a table with the newest records of a load, key by key, and returns which are newer.
-
-    A row with the offset of the load's record is replaced: that record was read again.
-    """
-    met = pc.index_in(combined(rows.column("key")), value_set=combined(coordinates.column("key")))
-    numbers = np.flatnonzero(met.is_valid().to_numpy(zero_copy_only=False))
-    opponents = met.drop_null().to_numpy().astype(np.int64)
-    mine = {name: rows.column(name).to_numpy()[numbers] for name in ("partition", "offset", "timestamp")}
-    theirs = {name: coordinates.column(name).to_numpy()[opponents] for name in ("partition", "offset", "timestamp")}
-    later = (theirs["timestamp"] > mine["timestamp"]) | (
-        (theirs["timestamp"] == mine["timestamp"]) & (theirs["partition"] > mine["partition"])
-    )
-    beaten = np.where(theirs["partition"] == mine["partition"], theirs["offset"] >= mine["offset"], later)
-    return KeyConflicts(numbers[beaten], opponents[beaten], opponents[~beaten])
-
-
-class _Ranks:
-    """Records' coordinates, each with its rank in a given order."""
-
-    def __init__(self, coordinates: pa.Table, order: Order) -> None:
-        self._ordered = pc.sort_indices(coordinates, sort_keys=order).to_numpy()
-        ranks = np.empty(coordinates.num_rows, np.int64)
-        ranks[self._ordered] = np.arange(coordinates.num_rows)
-        self._ranked = coordinates.append_column("rank", pa.array(ranks))
-
-    def grouped(self, by: list[str], aggregates: Aggregates = ()) -> pa.Table:
-        """Returns a row for each group, with the greatest rank in it."""
-        return self._ranked.group_by(by, use_threads=False).aggregate([("rank", "max"), *aggregates])
-
-    def last(self, groups: pa.Table) -> np.typing.NDArray[np.int64]:
-        """Returns, for each group of `grouped`, the row number of the coordinates with its greatest rank."""
-        numbers: np.typing.NDArray[np.int64] = self._ordered[groups.column("rank_max").to_numpy()].astype(np.int64)
-        return numbers
-
-
 @dataclass(slots=True)
 class Upsert:
     """Merges the files that a load's tasks wrote into a table by key, in one commit with the load's transactions."""
@@ -155,6 +83,7 @@ class Upsert:
     transactions: Mapping[str, int]
     lineage: WrittenLineage
     accept_keyless: bool = False
+    tasks: Tasks = THREADS
     _counts: UpsertCounts | None = field(default=None, init=False)
 
     def commit(self, location: str) -> tuple[int, UpsertCounts]:
@@ -166,40 +95,130 @@ class Upsert:
             StaleLedgerError: Another load committed first; nothing was committed.
             KeylessRecordsError: A record has no key, and that is not accepted.
         """
-        version = rewrite(location, self.fs, self._merge)
+        version = rewrite(location, self.fs, self._merge, tasks=self.tasks)
         assert version is not None and self._counts is not None  # noqa: PT018  a merge always makes a commit
         return version, self._counts
 
     def _merge(self, table: Table, operation_id: str) -> Rewrite:
         staged = _Staged.read(table, self.staged, accept_keyless=self.accept_keyless)
         table.check_expected(self.expected)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            files = current_files(table)
-            beaten = pool.map(partial(staged.replaced_rows, table), files)
-            touched = [(file, numbers) for file, numbers in zip(files, beaten, strict=True) if len(numbers)]
-            chosen: list[tuple[CurrentFile | DataFile, Numbers]] = [
-                *((file, _all_but(numbers, file.rows)) for file, numbers in touched),
-                *zip(self.staged, staged.wanted(), strict=True),
-            ]
-            written = pool.map(partial(_write, table, operation_id, self.fs), range(len(chosen)), chosen)
-            added = [file for file in written if file is not None]
+        output = _Output(TaskTable.of(table, self.fs, operation_id), operation_id, staged.asked.salt)
+        files = current_files(table)
+        removed, added = [], []
+        contest = _Contest(output, staged.coordinates, staged.asked)
+        for file, met in zip(files, self.tasks.run(contest, enumerate(files)), strict=True):
+            staged.note(met)
+            if met.replaced:
+                removed.append(file)
+                added.append(met.rest)
+        news = enumerate(zip(self.staged, staged.wanted(), strict=True), len(files))
+        added += self.tasks.run(_Newest(output), news)
         self._counts = staged.counts()
         return Rewrite(
-            added=added,
-            removed=[file for file, _ in touched],
+            added=[file for file in added if file is not None],
+            removed=removed,
             lineage={**self.lineage, "upsert": asdict(self._counts)},
             expected=self.expected,
             transactions=self.transactions,
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Writes rows of the table's or the load's files to new files of one upsert, each with its index of keys."""
+
+    table: TaskTable
+    operation_id: str
+    salt: bytes
+
+    def write(self, task: int, file: CurrentFile | DataFile, numbers: Numbers) -> DataFile | None:
+        """Writes some rows of one file, given by rising row number without deleted rows; None where there are none."""
+        table, first_row = self.table, 0
+        compression = loaded_compression(table.configuration)
+        entries = EntriesOfRows(self.salt)
+        with writer(table, self.operation_id, task, table.fs, file, compression=compression) as output:
+            for rows in read_rows(table, file.name):
+                low, high = np.searchsorted(numbers, [first_row, first_row + rows.num_rows])
+                chosen = rows.take(numbers[low:high] - first_row)
+                output.write(chosen)
+                entries.add(chosen.column("key"))
+                first_row += rows.num_rows
+            written = output.finish()
+        if written is not None:
+            keep_index(table.store, written.name, entries)
+        return written
+
+
+class _Met(NamedTuple):
+    """The result of a contest for a file: how many of its rows are replaced, and the file with the others, if any.
+
+    `newer` and `older` number the coordinates that replace a row of it, and those that are older than a row of it.
+    """
+
+    replaced: int
+    rest: DataFile | None
+    newer: Numbers
+    older: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """Compares the keys of a file with the newest of a load, and writes it without the rows that newer ones replace."""
+
+    output: _Output
+    coordinates: pa.Table
+    asked: AskedKeys
+
+    def __call__(self, piece: tuple[int, CurrentFile]) -> _Met:
+        task, file = piece
+        found = rows_with_keys(self.output.table, file.name, self.asked)
+        outcome = key_conflicts(found.coordinates, self.coordinates.take(found.asked))
+        beaten = found.numbers[outcome.replaced_rows]
+        rest = self._rest(task, file, beaten) if len(beaten) else None
+        return _Met(len(beaten), rest, found.asked[outcome.newer_coordinates], found.asked[outcome.older_coordinates])
+
+    def _rest(self, task: int, file: CurrentFile, beaten: Numbers) -> DataFile | None:
+        """Writes the rows of the file that stay."""
+        kept = self.output.table.kept_rows().get(file.name)
+        stays = np.ones(file.rows, np.bool_) if kept is None else kept.copy()
+        stays[beaten] = False
+        numbers = np.flatnonzero(stays if kept is None else stays[kept])
+        return self.output.write(task, file, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """Writes those rows of a load's file that go into the table, which are given as bits."""
+
+    output: _Output
+
+    def __call__(self, piece: tuple[int, tuple[DataFile, Bits]]) -> DataFile | None:
+        task, (file, wanted) = piece
+        numbers = np.flatnonzero(np.unpackbits(wanted, count=file.rows))
+        return self.output.write(task, file, numbers)
+
+
 class _Staged:
-    """The newest record of each key of a load, and which of them are tombstones, stale, or of a key in the table."""
+    """The newest record of each key of a load, and which of them are tombstones, stale, or of a key in the table.
+
+    They are in the order of their keys' hashes, in which the indexes of files are searched.
+    """
 
     def __init__(
-        self, coordinates: pa.Table, tombstones: Flags, rows: Sequence[int], numbers: Numbers, keyless: int
+        self,
+        coordinates: pa.Table,
+        tombstones: Flags,
+        rows: Sequence[int],
+        numbers: Numbers,
+        *,
+        keyless: int,
+        salt: bytes,
     ) -> None:
         newest = newest_of_each_key(coordinates)
+        hashes = hashes_of(binaries(combined(coordinates.column("key").take(newest))), salt)
+        order = np.argsort(hashes)
+        newest = newest[order]
+        self.asked = AskedKeys(hashes[order], salt)
         self.coordinates = coordinates.take(newest)
         self._numbers = numbers[newest]
         self._is_tombstone = tombstones[newest]
@@ -224,26 +243,20 @@ class _Staged:
         numbers = np.flatnonzero(has_key)
         rows = [file.rows for file in files]
         is_tombstone = np.concatenate(tombstones)[numbers]
-        return cls(everything.filter(pa.array(has_key)), is_tombstone, rows, numbers, keyless.num_rows)
+        with_key = everything.filter(pa.array(has_key))
+        return cls(with_key, is_tombstone, rows, numbers, keyless=keyless.num_rows, salt=salt_of(table.id))
 
-    def replaced_rows(self, table: Table, file: CurrentFile) -> Numbers:
-        """Returns the numbers of a file's rows that newer records replace; threads may share it, as keys are unique."""
-        beaten: list[Numbers] = [np.zeros(0, np.int64)]
-        first_row = 0
-        for batch in blocks_of(table, file.name, BLOCK_ROWS, ENVELOPE):
-            outcome = key_conflicts(coordinates_of(batch), self.coordinates)
-            beaten.append(outcome.replaced_rows + first_row)
-            self._is_known[outcome.newer_coordinates] = True
-            self._is_stale[outcome.older_coordinates] = True
-            first_row += batch.num_rows
-        return np.concatenate(beaten)
+    def note(self, met: _Met) -> None:
+        """Takes from the contest for one file which coordinates have a row in the table, and which are stale."""
+        self._is_known[met.newer] = True
+        self._is_stale[met.older] = True
 
-    def wanted(self) -> list[Numbers]:
-        """Returns, for each file of the load, the numbers of the rows that go into the table."""
-        wanted = self._numbers[~self._is_stale & ~self._is_tombstone]
-        starts = np.cumsum([0, *self._rows])
-        bounds = np.searchsorted(wanted, starts)
-        return [wanted[low:high] - start for low, high, start in zip(bounds, bounds[1:], starts, strict=False)]
+    def wanted(self) -> Iterator[Bits]:
+        """Yields, for each file of the load, a bit for each row: whether it goes into the table."""
+        wanted = np.zeros(sum(self._rows), np.bool_)
+        wanted[self._numbers[~self._is_stale & ~self._is_tombstone]] = True
+        for end, rows in zip(np.cumsum(self._rows), self._rows, strict=True):
+            yield np.packbits(wanted[end - rows : end])
 
     def counts(self) -> UpsertCounts:
         """Returns how many keys were inserted, updated, deleted or stale."""
@@ -255,27 +268,6 @@ class _Staged:
             stale=int(self._is_stale.sum()),
             keyless=self._keyless,
         )
-
-
-def _write(
-    table: Table, operation_id: str, fs: FileSystem, task: int, selection: tuple[CurrentFile | DataFile, Numbers]
-) -> DataFile | None:
-    """Writes some rows of one file, given by ascending row number, to a new file; None where there are none."""
-    file, numbers = selection
-    first_row = 0
-    compression = loaded_compression(table.configuration)
-    with writer(table, operation_id, task, fs, file, compression=compression) as output:
-        for rows in read_rows(table, file.name):
-            low, high = np.searchsorted(numbers, [first_row, first_row + rows.num_rows])
-            output.write(rows.take(numbers[low:high] - first_row))
-            first_row += rows.num_rows
-        return output.finish()
-
-
-def _all_but(numbers: Numbers, rows: int) -> Numbers:
-    kept = np.ones(rows, np.bool_)
-    kept[numbers] = False
-    return np.flatnonzero(kept)
 
 
 def _keyless_message(coordinates: pa.Table) -> str:

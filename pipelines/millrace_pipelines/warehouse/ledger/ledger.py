@@ -48,9 +48,9 @@ from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY, Accept, LogTrun
 from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
 from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
-from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.stores.leases import lease
 
 TOPIC_PROPERTY = "millrace.topic"
 TOPIC_ID_PROPERTY = "millrace.topicId"

@@ -27,7 +27,6 @@ from millrace_pipelines.warehouse.dead_letters import finish_replay
 from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, absent_offsets, replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
@@ -35,7 +34,9 @@ from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, Ledger, l
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.tables.open import mode_of
+from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 Plan = TypeVar("Plan", bound=RangePlan)
 Versions = tuple[dict[str, int | None], dict[str, int]]
@@ -62,6 +63,7 @@ class _Commit(Generic[Plan]):
         load_id: Names the files.
         fs: The disk.
         accept_keyless: Whether an upsert leaves records without a key out.
+        tasks: Where files of the table are rewritten.
     """
 
     rows: Table
@@ -71,13 +73,14 @@ class _Commit(Generic[Plan]):
     load_id: str
     fs: FileSystem
     accept_keyless: bool
+    tasks: Tasks = THREADS
 
     def _upserted(self, versions: Versions, lineage: WrittenLineage) -> Committed:
         """Merges the rows by key into files of its own, and then removes the files that the load's tasks wrote."""
         expected, transactions = versions
         upsert = Upsert(
             self.written.files, self.fs, expected=expected, transactions=transactions, lineage=lineage,
-            accept_keyless=self.accept_keyless,
+            accept_keyless=self.accept_keyless, tasks=self.tasks,
         )  # fmt: skip
         try:
             return Committed(*upsert.commit(self.rows.location))
@@ -128,7 +131,7 @@ class Replacement(_Commit[ReloadPlan]):
         """
         finish_replay(self.rows, dead_letters, self.fs)
         written = {offset_range.partition: offset_range.dead_letters for offset_range in self._replaced}
-        replacing = _TableReplacement(self.plan, self.written.dead_letter_files, written, self.fs)
+        replacing = _TableReplacement(self.plan, self.written.dead_letter_files, written, self.fs, self.tasks)
         lineage = {
             "kind": "reload",
             "isolation": self.lineage["isolation"],
@@ -153,7 +156,7 @@ class Replacement(_Commit[ReloadPlan]):
             return self._upserted((moved | unmoved, set_now | ends), lineage)
         expected, transactions = self._moved_entries(ledger)
         written = {offset_range.partition: offset_range.rows for offset_range in self._replaced}
-        replacing = _TableReplacement(self.plan, self.written.files, written, self.fs)
+        replacing = _TableReplacement(self.plan, self.written.files, written, self.fs, self.tasks)
 
         def make(table: Table, operation_id: str) -> Rewrite:
             claimed = partial(claimed_rows, table, self.plan.replaced, fs=self.fs)
@@ -187,12 +190,13 @@ class _TableReplacement:
     """
 
     def __init__(
-        self, plan: ReloadPlan, staged: Sequence[DataFile], written: Mapping[int, int], fs: FileSystem
+        self, plan: ReloadPlan, staged: Sequence[DataFile], written: Mapping[int, int], fs: FileSystem, tasks: Tasks
     ) -> None:
         self._plan = plan
         self._staged = staged
         self._written = written
         self._fs = fs
+        self._tasks = tasks
         self._added: set[str] = set()
         self.removed_rows = self.left_out = 0
 
@@ -207,7 +211,7 @@ class _TableReplacement:
         """Writes the files of one attempt; `claimed` turns counts of former rows into those that the history claims."""
         done = replace_ranges(
             table, operation_id, self._fs, ranges=self._plan.ranges, claimed=self._plan.replaced,
-            staged=self._staged, erased=erased,
+            staged=self._staged, erased=erased, tasks=self._tasks,
         )  # fmt: skip
         self.removed_rows = done.removed_rows.total()
         self.left_out = done.erased_rows.total()
@@ -224,7 +228,7 @@ class _TableReplacement:
 
     def commit(self, table: Table, make: MakeRewrite) -> int:
         """Commits the rewrite; returns the version, 0 for no rewrite. Removes staged files that others stand for."""
-        version = rewrite(table.location, self._fs, make)
+        version = rewrite(table.location, self._fs, make, tasks=self._tasks)
         unused = [file.name for file in self._staged if file.name not in self._added]
         store_at(table.location, self._fs).remove_durably(unused)
         return version or 0

@@ -37,13 +37,13 @@ from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.dead_letters import pending_replay, replay_number
 from millrace_pipelines.warehouse.delta.commits import Commit, commits_after, read_commit
 from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange, of_run
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.keys.removal import count_rows, every_row
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 LOAD = "load"
 UNTOLD = ("table", "version", "group", "group_error", "upserted")
@@ -274,7 +274,7 @@ def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int
         fs: The disk, which has the dead letters.
     """
     dead_letters = load_if_there(dead_letters_dir(table.location), fs)
-    waiting = Counter[int]() if dead_letters is None else _waiting_dead_letters(table, dead_letters, ranges)
+    waiting = Counter[int]() if dead_letters is None else _waiting_dead_letters(table, dead_letters, ranges, fs)
     history, of_dead_letters = table.lineage(), [] if dead_letters is None else dead_letters.lineage()
     ledger = ledger_of(table).name
     claimed: Counter[int] = Counter()
@@ -286,8 +286,11 @@ def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int
     return claimed
 
 
-def _waiting_dead_letters(rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange]) -> Counter[int]:
+def _waiting_dead_letters(
+    rows: Table, dead_letters: Table, ranges: Sequence[OffsetRange], fs: FileSystem
+) -> Counter[int]:
     """Returns, by partition, how many dead letters of the ranges no replay has made rows of."""
     is_behind = replay_number(dead_letters) < replay_number(rows)
     pending = pending_replay(rows, dead_letters) if is_behind else None
-    return count_rows(dead_letters, ranges, every_row if pending is None else lambda some: ~pending.mask(some))
+    is_waiting = every_row if pending is None else lambda some: ~pending.mask(some)
+    return count_rows(dead_letters, ranges, fs, is_waiting)

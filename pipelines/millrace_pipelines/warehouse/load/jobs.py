@@ -25,22 +25,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
-from itertools import chain, dropwhile, pairwise, takewhile
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, InheritableThread, SparkContext, TaskContext
+from pyspark import Accumulator, SparkContext, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, lit
 
 from millrace.errors import InvalidConfigError, RecordError
@@ -65,30 +63,23 @@ from millrace.security.protocols import IDENTIFICATION, JAAS, MECHANISM
 from millrace_pipelines.arrow import Column, Lists, offsets_array
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource
+from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import is_remote
 from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
-from millrace_pipelines.warehouse.delta.store import sees_lease
+from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
 from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
+from millrace_pipelines.warehouse.stores.leases import sees_lease
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 POLL_INTERVAL_S = 0.2
 RESULT = "result string"
-ONE_FOLDER = (
-    "all executors need the table's folder under the path that the load has it by: mount it on their machines, or put "
-    "the table into a bucket, s3://BUCKET/PATH (docs/warehouse.md, Where it runs)"
-)
-
-TRACEBACK = "Traceback (most recent call last):\n"
-BEHIND_ERROR = ("\tat ", " SQLSTATE")
-JVM_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (?P<said>\S.*)", re.MULTILINE)
-
 OnProgress = Callable[[int, int], None]
 PROVIDERS = {
     "config.providers": "file,directory,env",
@@ -127,7 +118,7 @@ def run_tasks(
                 yield pa.RecordBatch.from_arrays([pa.array([result.to_json()])], names=["result"])
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(attempt, RESULT)
-    with _followed(spark, spec.load_id, records, on_progress), _cancelled_on_interrupt(spark, spec.load_id):
+    with _followed(spark, spec.load_id, records, on_progress), cancelled_on_interrupt(spark, spec.load_id):
         results = collect_results(frame, spec.topic)
     on_progress(len(tasks), sum(result.records for result in results))
     return results
@@ -158,7 +149,7 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     ExecutorSetupError where one lacks what tasks are made of.
     """
     try:
-        rows = _collected(frame)
+        rows = collected(frame)
     except (PySparkException, Py4JError) as error:
         if lacking := what_executors_lack(str(error)):
             raise ExecutorSetupError(f"loading {topic}: {lacking}") from error
@@ -172,20 +163,6 @@ def collect_results(frame: DataFrame, topic: str) -> list[TaskResult]:
     return results
 
 
-def _collected(frame: DataFrame) -> list[Row]:
-    """Collects a data frame on a thread, so that Ctrl-C meets one that waits, and no call of the JVM."""
-    outcome: Future[list[Row]] = Future()
-
-    def collect() -> None:
-        try:
-            outcome.set_result(frame.collect())
-        except BaseException as error:  # noqa: BLE001 -- the thread that waits raises it
-            outcome.set_exception(error)
-
-    InheritableThread(target=collect, session=frame.sparkSession, name="load-collect", daemon=True).start()
-    return outcome.result()
-
-
 def _followed(
     spark: SparkSession, load_id: str, records: Accumulator[int] | None, on_progress: OnProgress
 ) -> AbstractContextManager[None]:
@@ -194,19 +171,6 @@ def _followed(
     context = spark.sparkContext
     context.setJobGroup(load_id, f"load {load_id}", interruptOnCancel=True)
     return _polled(lambda: on_progress(_tasks_done(context, load_id), records.value))
-
-
-@contextmanager
-def _cancelled_on_interrupt(spark: SparkSession, load_id: str) -> Iterator[None]:
-    """Has Spark end the tasks of a load that Ctrl-C ends, before the load removes their files."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if is_remote(spark):
-            spark.interruptAll()
-        else:
-            spark.sparkContext.cancelJobGroup(load_id)
-        raise
 
 
 @contextmanager
@@ -229,16 +193,6 @@ def _tasks_done(context: SparkContext, group: str) -> int:
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
-
-
-def cause_of(report: str) -> str:
-    """Returns the task's own error in Spark's report: that of the last Python traceback, else the JVM's last cause."""
-    _, traceback, tail = report.rpartition(TRACEBACK)
-    if traceback:
-        raised = dropwhile(lambda line: line[:1] in {"", " "}, tail.splitlines())
-        return " ".join(takewhile(lambda line: line.strip() and not line.startswith(BEHIND_ERROR), raised))
-    causes = [found["said"].rstrip(" :") for found in JVM_CAUSE.finditer(report)]
-    return causes[-1] if causes else report.partition("\n")[0]
 
 
 @contextmanager

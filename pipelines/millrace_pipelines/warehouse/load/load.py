@@ -91,6 +91,7 @@ from millrace_pipelines.warehouse.load.history import lineage_of_load, lineage_o
 from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLoader, ledger_change, look
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview, ReloadReport, Written
+from millrace_pipelines.warehouse.spark_tasks import tasks_of
 from millrace_pipelines.warehouse.tables.find import failures_noted
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
@@ -232,6 +233,7 @@ def _loaded(loader: RangeLoader, spark: SparkSession, opened: Opened, plan: Load
     append = Append(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        tasks=tasks_of(spark, f"load {options.topic}"),
     )  # fmt: skip
     with trace.committing(report, [found for result in written.results for found in result.traces]):
         committed = loader.commit(opened.tables, append)
@@ -304,7 +306,7 @@ def preview_reload(options: LoadOptions, selection: Selection, *, fs: FileSystem
         replaced=plan.replaced,
         backfilled=plan.earlier,
         lost=plan.lost,
-        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced).total(),
+        removed_rows=0 if rows is None or found.tables.is_upserted else count_rows(rows, plan.replaced, fs).total(),
     )
 
 
@@ -340,6 +342,7 @@ def _reloaded(
     replacement = Replacement(
         opened.tables.rows, plan, written,
         lineage=lineage, load_id=loader.load_id, fs=loader.fs, accept_keyless=options.accept_keyless_records,
+        tasks=tasks_of(spark, f"reload {options.topic}"),
     )  # fmt: skip
     committed = loader.commit(opened.tables, replacement)
     return replace(report, version=committed.version, removed_rows=committed.removed_rows, seconds=loader.seconds())

@@ -18,12 +18,12 @@ from typing import NamedTuple
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.warehouse.delta.files import DataFile
 from millrace_pipelines.warehouse.delta.lineage import OffsetPage, WrittenLineage, keep_offsets
-from millrace_pipelines.warehouse.delta.store import TableFiles
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.ledger import GivenUp, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
+from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.tables.open import TableChanges
 
 MISSING = "missing"
@@ -84,7 +84,7 @@ class Written(NamedTuple):
         """Returns the data files of dead letters that all tasks wrote."""
         return [file for result in self.results for file in result.dead_letter_files]
 
-    def keeping(self, store: TableFiles, load_id: str) -> Written:
+    def keeping(self, store: Store, load_id: str) -> Written:
         """Returns a copy with `recorded` set, once the recorded offsets are durable, so that a commit may name them."""
         pages = [OffsetPage(*result.range, result.recorded) for result in self.results if result.recorded]
         return self._replace(recorded={"recorded": keep_offsets(store, load_id, pages)}) if pages else self

@@ -29,10 +29,11 @@ from millrace.records.record import Record
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.brokers import LogOffsets, TopicSource, describe_topic, is_topic_compacted, log_offsets
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, store_at
 from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import SwitchError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerChange, LedgerEntry, begin_ledger, ledger_of
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 LOOKED_AT = 1000  # newest records of a partition
 

@@ -41,17 +41,11 @@ from millrace.fs import FileSystem, write_file_durably
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
-from millrace_pipelines.warehouse.delta.store import (
-    DEAD_LETTERS_SUFFIX,
-    LOG_DIRECTORY,
-    TableFiles,
-    bucket_at,
-    dead_letters_dir,
-    store_at,
-)
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY, Ledger, ledger_of
+from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
+from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, LOG_DIRECTORY, Store, dead_letters_dir
 
 FIRST_COMMIT = f"{LOG_DIRECTORY}/{0:020d}.json"
 CANT_BE_READ = (WarehouseError, OSError, ValueError, pa.ArrowException)
@@ -368,7 +362,7 @@ def read_failed_loads(location: str, fs: FileSystem) -> FailedLoads | None:
     return _read(os.path.join(store.root, FAILED_LOADS_FILE), fs) if store.is_local else None
 
 
-def _is_folder_of_a_table(store: TableFiles, fs: FileSystem) -> bool:
+def _is_folder_of_a_table(store: Store, fs: FileSystem) -> bool:
     return store.is_local and fs.exists(os.path.join(store.root, LOG_DIRECTORY))
 
 

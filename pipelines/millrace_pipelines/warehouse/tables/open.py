@@ -42,7 +42,6 @@ from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, r
 from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
 from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import (
     ModeError,
@@ -64,6 +63,8 @@ from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evo
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
 MODE_PROPERTY = "millrace.mode"

@@ -29,9 +29,9 @@ from millrace.arrow_rows import ArrowRows
 from millrace.extras import require
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.find import State, tables_below
 
 if TYPE_CHECKING:

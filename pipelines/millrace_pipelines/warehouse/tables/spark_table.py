@@ -20,8 +20,8 @@ import numpy as np
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.stores.addresses import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -26,7 +26,7 @@ from millrace.client.producer.batch import NOBODY, Batch, Identity, report_of
 from millrace.client.producer.link import ErrorAction, Link, Produced, action_for, error_of, is_for_good
 from millrace.client.producer.routes import Routes
 from millrace.client.producer.settings import ProducerSettings
-from millrace.client.producer.transactions import Transactions
+from millrace.client.producer.transactions import Transactions, pause_s
 from millrace.clock import Clock
 from millrace.errors import (
     AnswerLostError,
@@ -361,11 +361,14 @@ class Sender:
         if batch.attempts > self._settings.retries:
             self._give_up(queue, batch, error)
             return
+        longest_s = self._settings.retry_backoff_ms / 1000
         batch.last_error = str(error)
         self._has_news = True
         with self.accumulator.lock:
             queue.returned(batch)
-            queue.retry_at_s = self._now_s() + self._settings.retry_backoff_ms / 1000
+            queue.retry_at_s = self._now_s() + (
+                longest_s if self.transactions is None else pause_s(batch.attempts, longest_s)
+            )
             self._stale.add(queue.topic)
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: MillraceError) -> None:

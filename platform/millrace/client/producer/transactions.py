@@ -63,6 +63,15 @@ FIRST_PAUSE_S = 0.005  # a coordinator that still writes markers is mostly done 
 LAST_PAUSE_S = 0.1
 
 
+def pause_s(attempts: int, longest_s: float) -> float:
+    """Returns how long a batch of a transaction waits after so many attempts: twice as long each time.
+
+    It begins with a short time, as a broker of Apache Kafka refuses one of two requests of a transaction that it has to
+    verify at the coordinator at the same time (KIP-890).
+    """
+    return min(FIRST_PAUSE_S * (1 << min(attempts - 1, 10)), longest_s)
+
+
 class State(Enum):
     """What became of the transaction; the value says why a call is out of its turn."""
 

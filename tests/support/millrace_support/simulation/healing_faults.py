@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millrace_broker.cluster import loss_reports
+from millrace_broker.controller import elections, partition_leaders
 from millrace_broker.replication import range_fetch
 from millrace_broker.replication.healer import _LogHealing
 from millrace_broker.replication.range_fetch import Taken
@@ -100,6 +102,18 @@ def reports_no_end_of_damage(patch: pytest.MonkeyPatch) -> None:
             real(session, broker_id, partitions)
 
     patch.setattr(simulated_healing, "write_damage", write_damage)
+
+
+@FAULTS.add
+def elects_no_damaged_replica(patch: pytest.MonkeyPatch) -> None:
+    """Waits for a damaged replica to heal, though nobody else may lead."""
+    real = elections.sound_first
+
+    def sound_first(assignment: Any, damaged: Any) -> Any:
+        found = real(assignment, damaged)
+        return replace(found, replicas=tuple(one for one in found.replicas if one not in damaged))
+
+    patch.setattr(partition_leaders, "sound_first", sound_first)
 
 
 @FAULTS.add

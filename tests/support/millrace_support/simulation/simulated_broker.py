@@ -95,9 +95,9 @@ class SimulatedBroker:
     def __init__(self, world: World, broker_id: int) -> None:
         self.id = broker_id
         self.world = world
-        self.fs = CrashFileSystem()
         self.machine = Machine(broker_id)
         self.clock = SetClock(world.loop)
+        self.fs = CrashFileSystem(now_ms=self.clock.now_ms)
         self.is_running = self.is_paused = self.is_closed = False
         self.starts = 0
         self.epoch = -1
@@ -134,7 +134,7 @@ class SimulatedBroker:
         if power_cut:
             self.machine.starts_again()
         if wipe:
-            self.fs = CrashFileSystem()
+            self.fs = CrashFileSystem(now_ms=self.clock.now_ms)
         else:
             self.fs = self.fs.after_cut(self.world.chance) if power_cut else self.fs.after_kill()
 

@@ -219,6 +219,11 @@ class SimulatedController(Controller):
         """Returns the epochs of the registrations that it knows of; none where it is not the controller."""
         return {} if self._active is None else {one: known.epoch for one, known in self._active.cluster.brokers.items()}
 
+    def live_epochs(self) -> dict[int, int]:
+        """Returns the epochs of those of them that have not announced their end."""
+        live = frozenset() if self._active is None else self._active.cluster.live()
+        return {one: epoch for one, epoch in self.known_epochs().items() if one in live}
+
     def take_for_ended(self, broker_id: int, epoch: int) -> None:
         """Takes a broker for ended that registered with an epoch, if this is the controller and still knows it so."""
 

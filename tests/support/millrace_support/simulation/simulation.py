@@ -35,6 +35,7 @@ from millrace_support.simulation.faults.breaker import Breaker
 from millrace_support.simulation.faults.playing import kinds_of, play_faults
 from millrace_support.simulation.group_members import ClassicMember, ConsumerMember, Kind
 from millrace_support.simulation.judge import Judge
+from millrace_support.simulation.leaderless import Leaderless
 from millrace_support.simulation.light_processes import light_processes
 from millrace_support.simulation.message_bytes import checked_bytes
 from millrace_support.simulation.network import Network
@@ -113,6 +114,7 @@ class Simulation:
         self.excused_topics: set[str] = set()
         self.groups = self._new_groups()
         self._is_over = False
+        self._leaderless = Leaderless(self)
         self.clients = Clients(self._client_world(), self.workloads)
 
     def _create_topics(self) -> None:
@@ -199,6 +201,7 @@ class Simulation:
         return None if node is None else node.version
 
     def _look_at(self, broker: SimulatedBroker) -> None:
+        self._leaderless.look()
         for key, partition in broker.replicas.partitions.items():
             if partition.topic_id == self.topic_ids.get(key.topic):
                 self.judge.look_at_leader(broker.id, broker.starts, key, partition)

@@ -10,7 +10,7 @@ from millrace.errors import InvalidConfigError
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.declaration.cluster import State, read_state, write_state
 from millrace_pipelines.definitions import go_on_with_project
-from millrace_pipelines.defs.mirror_assets import stop_reasons
+from millrace_pipelines.defs.mirror_assets import lag_metadata, stop_reasons
 from millrace_pipelines.defs.mirror_checks import NEWEST, WHOLE
 from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.last_good import noted_fault
@@ -131,3 +131,10 @@ def test_a_fault_in_the_file_is_named_and_the_definitions_of_before_go_on(tmp_pa
     file.write_text(FILE + "moode = 1\n")
     assert {one.name for one in go_on_with_project(tmp_path).get_repository_def().schedule_defs} == schedules
     assert f"{file}, line 5: sources[0].moode: there is no such setting" in noted_fault(tmp_path)
+
+
+@pytest.mark.parametrize(("held_back", "expected"), [(0, {}), (7, {"held back": 7})])
+def test_what_an_open_transaction_holds_back_is_told_beside_the_lag(held_back, expected):
+    state = TopicState(source="east", topic="orders", target_topic="east.orders", way=Way.COPY)
+    told = lag_metadata(TopicLag(state=state, lag=0, held_back=held_back))
+    assert told == {"lag": 0, **expected, "way": "copy", "state": "mirroring", "source": "east/orders"}

@@ -16,9 +16,9 @@ from millrace_pipelines.defs.table_metadata import (
     uri_of,
 )
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.load.history import commits_since
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.tables.open import PAYLOAD_SCHEMA_PROPERTY
 from millrace_support.loads import FS, PROPERTIES, Loads
 

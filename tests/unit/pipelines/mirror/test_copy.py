@@ -6,7 +6,7 @@ from millrace.client.damaged_batches import MissingOffsetsError
 from millrace.client.fetched import AbortedTransaction, FetchedData
 from millrace.client.groups import GroupOffset
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import BrokerUnreachableError, CorruptRecordError, NotLeaderError
+from millrace.errors import BrokerUnreachableError, CorruptRecordError, NotLeaderError, OffsetOutOfRangeError
 from millrace.records.batch import TIMESTAMP_TYPE_FLAG, TRANSACTIONAL_FLAG, placed, read_header
 from millrace.records.control import ControlType, EndTransactionMarker, encode_marker
 from millrace.records.rebatch import SourceRun
@@ -172,6 +172,36 @@ def test_another_leader_epoch_is_followed_by_a_look():
     assert copy.wants_look
     copy.looked(CopyLook(portion.progress, 0, 50, "s1", EpochEnd(3, 1)))
     assert copy.fetched(answer(1, batch(1, b"b", epoch=4))).progress == Progress(2, IDS, 4)
+
+
+def outside(progress, *, start=0, end=0, accepted=()):
+    """Returns a copy whose source has said that it has no such offset, after the look that followed."""
+    copy = copying(CopyLook(progress, 0, 50, "s1", source_end=progress.next_offset), accepted=frozenset(accepted))
+    copy.fetched(OffsetOutOfRangeError("no such offset"))
+    copy.looked(CopyLook(progress, start, 50, "s1", source_end=end))
+    return copy
+
+
+FIRST = Progress(10, IDS)
+OUTSIDE = {
+    "the log was cut": (outside(FIRST, end=8), "cut below offset 10"),
+    "that is accepted": (outside(FIRST, end=8, accepted=[Accept.TRUNCATED_LOG]), (Phase.BEGIN, 8)),
+    "cut below what was deleted": (outside(FIRST, start=9, end=9, accepted=[Accept.TRUNCATED_LOG]), (Phase.BEGIN, 9)),
+    "it was a leader that lagged": (outside(FIRST, end=10), (Phase.RUN, 10)),
+    "it has more by now": (outside(FIRST, end=12), (Phase.RUN, 10)),
+    "purged": (outside(FIRST, start=12, end=12), "deleted offsets 10-11"),
+    "the leader epoch will tell": (outside(AT_TEN, end=8), (Phase.RUN, 10)),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_source_without_the_offset_and_without_a_leader_epoch(name):
+    copy, expected = OUTSIDE[name]
+    if isinstance(expected, str):
+        assert copy.phase is Phase.STOPPED
+        assert expected in copy.stop.reason
+    else:
+        assert (copy.phase, copy.next_offset) == expected
 
 
 def flipped(data):

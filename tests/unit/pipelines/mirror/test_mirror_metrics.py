@@ -50,10 +50,11 @@ def scrape(service, troubles=(), bounds=BOUNDS):
 def test_a_partition_tells_its_lag_and_its_newest_record():
     service = Service()
     line = service.line("orders", 3)
-    line.next_offset, line.source_end = 70, 100
+    line.next_offset, line.source_end, line.held_back = 70, 100, 8
     line.count(70, 7000, 1_700_000_000_500)
     found = scrape(service)
     assert found["lag_records", "east", "orders", "3"] == 30
+    assert found["held_back_records", "east", "orders", "3"] == 8
     assert found["newest_record_timestamp_seconds", "east", "orders", "3"] == 1_700_000_000.5
     assert found["records_total", "east", "orders"] == 70
     assert found["bytes_total", "east", "orders"] == 7000

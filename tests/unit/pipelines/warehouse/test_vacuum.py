@@ -11,9 +11,9 @@ from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.files import DataFileWriter
-from millrace_pipelines.warehouse.delta.store import LEASE_SUFFIX, LEASES_DIRECTORY, lease
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.stores.leases import LEASE_SUFFIX, LEASES_DIRECTORY, lease
 from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()

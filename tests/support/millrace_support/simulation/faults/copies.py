@@ -78,6 +78,13 @@ def may_lose(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, los
     return all(any(one.data in batches for batches in on_disks) for one in lost)
 
 
+def holds_any(fs: CrashFileSystem, key: TopicPartition, begin: int, end: int) -> bool:
+    """Returns whether a disk has a whole batch with an offset from `begin` on and before `end`."""
+    logs = (name for name in files(fs, key) if name.endswith(LOG_SUFFIX))
+    found = (one for name in logs for one in copies(fs.content(f"{folder(key)}/{name}")))
+    return any(one.base_offset < end and begin < one.next_offset for one in found)
+
+
 def _witnessed(fs: CrashFileSystem, key: TopicPartition) -> int:
     names = (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
     return min(read_offsets(fs, f"{DATA_DIR}/{name}").get(key, 0) for name in names)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.wire.api import ApiKey
 from millrace.zk import codec, paths
-from millrace_broker.handlers import log_offsets, mirrored_appends
+from millrace_broker.handlers import group_admin, log_offsets, mirrored_appends
 from millrace_broker.handlers.api import Reply, Request, Services
 from millrace_broker.storage import TopicPartition
 from millrace_support.model_zookeeper import ModelZooKeeper
@@ -44,6 +44,7 @@ class MirroringBroker(SimulatedBroker):
             **HANDLERS,
             ApiKey.APPEND_MIRRORED: mirrored_appends.append_mirrored,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: log_offsets.offset_for_leader_epoch,
+            ApiKey.DELETE_GROUPS: group_admin.delete,
         }
 
 
@@ -146,6 +147,21 @@ class SimulatedCluster:
         self.zookeeper.put(paths.topic(topic), codec.encode_topic(grown))
         return key
 
+    def delete_topic(self, topic: str) -> None:
+        """Has a topic deleted, which takes a while; what is in its logs is not looked at any more."""
+        self.note(f"topic {topic} is deleted")
+        for key in [one for one in self.replicas if one.topic == topic]:
+            logs = (broker.open_log(key) for broker in self.brokers.values())
+            self.judge.ends(key, [log for log in logs if log is not None])
+        self.zookeeper.put(paths.delete_topic(topic), b"")
+
+    def create_topic(self, topic: str, made: TopicAssignment) -> None:
+        """Creates a topic."""
+        self.note(f"topic {topic} is created")
+        for partition in range(len(made.replicas)):
+            self.judge.begins(TopicPartition(topic, partition))
+        self.zookeeper.put(paths.topic(topic), codec.encode_topic(made))
+
     def configure(self, topic: str, **changed: str | None) -> None:
         """Changes properties of a topic, of which each broker hears a while later; None takes one away."""
         config = dict(self.configs[topic])
@@ -192,6 +208,11 @@ class SimulatedCluster:
             return False
         logs = [self.brokers[one].logs.logs().get(key) for one in self.replicas[key]]
         return {-1 if log is None else log.log_end_offset for log in logs} == {leader.high_watermark}
+
+    def is_led(self, key: TopicPartition) -> bool:
+        """Returns whether a partition has a leader, and all replicas are in sync."""
+        state = self.state_of(key)
+        return state is not None and state.leader >= 0 and set(state.isr) == set(self.replicas[key])
 
     def _may_stay_open(self, key: TopicPartition) -> bool:
         """Returns whether a transaction may be open for ever: the source's markers end it, or its state may be lost."""

@@ -15,7 +15,7 @@ from itertools import count
 from millrace.client.damaged_batches import MissingOffsetsError
 from millrace.client.fetched import IsolationLevel
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import ClientError, MillraceError
+from millrace.errors import AnswerLostError, ClientError, MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET
 from millrace.records.intervals import Interval
 from millrace.records.record import NewRecord, encode_batch
@@ -27,7 +27,7 @@ from millrace_pipelines.mirror.settings import Accept
 from millrace_pipelines.mirror.stops import Mirrored
 from millrace_pipelines.mirror.transaction import Outcome
 from millrace_support.simulation.mirror.instances import Instance
-from millrace_support.simulation.mirror.settings import MAP_TOPIC, MIRROR_NAME
+from millrace_support.simulation.mirror.settings import MAP_TOPIC, MIRROR_NAME, SOURCE_IDS
 from millrace_support.simulation.mirror.target_clients import FencedError, TargetClient
 
 MAP = TopicPartition(MAP_TOPIC, 0)
@@ -100,7 +100,7 @@ class CopyingInstance(Instance):
         owned = await self._client.join(divided)
         self._must_join, self._divided = False, divided
         for key in owned:
-            ids = Ids(str(self._world.source.topic_ids[key.topic]), str(self._world.target.topic_ids[key.topic]))
+            ids = Ids(str(SOURCE_IDS[key.topic]), str(self._world.target.topic_ids[key.topic]))
             self._copies[key] = Copy(Mirrored(key.topic, key.topic, key.partition), self._check_gap, ids, accepted)
         self._world.note(f"instance {self.machine} has {list(map(str, owned))} in generation {self._client.generation}")
 
@@ -117,7 +117,9 @@ class CopyingInstance(Instance):
         epoch_end = None
         if progress is not None and progress.leader_epoch != NO_LEADER_EPOCH:
             epoch_end = EpochEnd(*await self._source.epoch_end(key, progress.leader_epoch))
-        return CopyLook(progress, source.start, target.end, str(self._world.source.topic_ids[key.topic]), epoch_end)
+        topic_id = self._topic_id(key.topic)
+        told = None if topic_id is None else str(topic_id)
+        return CopyLook(progress, source.start, target.end, told, epoch_end, source.end)
 
     async def _copy(self) -> bool:
         """Copies what there is within a transaction; returns whether that was committed, if there is anything."""
@@ -178,6 +180,8 @@ class CopyingInstance(Instance):
             return Outcome.FENCED if isinstance(error, FencedError) else Outcome.ABORTED
         try:
             await client.end(is_commit=True)
+            if self._world.mishaps.loses_answer():
+                raise AnswerLostError("no answer to the end of a transaction")
         except MillraceError:
             client.forget_producer()
             return Outcome.UNKNOWN

@@ -6,6 +6,7 @@
 - In the end all are there up to where readers of committed records end at the source, and the progress is there: at
   the end of its log, or at a transaction that is open for ever, as its coordinator has lost it.
 - Each committed record of the target is in one run of the offset map, at the offset that it has in the source.
+- Of a topic that was deleted and created again nothing is copied but what the former one had, and it has stopped.
 - Where the source may have lost what was committed, the target has what it has now, or the mirror has said so.
 
 It shares no code with the mirror: it reads keys and values of the map by itself.
@@ -15,19 +16,21 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from millrace.records.record import Record
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.judge import batches
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
-from millrace_support.simulation.mirror.settings import MAP_TOPIC
+from millrace_support.simulation.mirror.mishaps import Mishaps
+from millrace_support.simulation.mirror.settings import MAP_TOPIC, MirrorSettings, Upheaval
 from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC, LIMITED_TOPIC, OFFSETS, TRANSACTIONS
 from millrace_support.simulation.workloads.history import History
 
 MAP = TopicPartition(MAP_TOPIC, 0)
 KEY_HEAD = struct.Struct(">BHHiq")
-PURGED = "has deleted offsets"
+PURGED, DAMAGED, RECREATED = "has deleted offsets", "is damaged", "created again"
+FOREIGN = "has no progress"
 
 
 def same(record: Record) -> tuple[object, ...]:
@@ -36,19 +39,41 @@ def same(record: Record) -> tuple[object, ...]:
 
 
 class CopyJudge:
-    """Looks at both clusters while they run, and at the end."""
+    """Looks at both clusters while they run, and at the end.
 
-    def __init__(self, source: SimulatedCluster, target: SimulatedCluster, *, accepts_loss: bool) -> None:
+    `histories` are those of partitions that the source has deleted.
+    """
+
+    def __init__(
+        self, source: SimulatedCluster, target: SimulatedCluster, settings: MirrorSettings, mishaps: Mishaps
+    ) -> None:
+        self.histories: dict[TopicPartition, History] = {}
         self.stops: dict[TopicPartition, list[str]] = defaultdict(list)
         self._source = source
         self._target = target
-        self._accepts_loss = accepts_loss
+        self._accepts_loss = settings.accepts_loss
+        self._is_forgotten = settings.upheaval is Upheaval.FORGOTTEN
+        self._mishaps = mishaps
+        self._lossy: set[TopicPartition] = set()
         self._anomaly = source.judge.anomaly
-        self._at: dict[TopicPartition, tuple[int, int]] = defaultdict(lambda: (0, 0))
 
     def stopped(self, key: TopicPartition, reason: str) -> None:
         """Notes that an instance mirrors a partition no more."""
         self.stops[key].append(reason)
+
+    def recreated(self, keys: Iterable[TopicPartition]) -> None:
+        """Notes that the source deletes partitions, of which the mirror is to have nothing but what they had."""
+        self.look()
+        self._lossy |= set(filter(self._source.promises.is_void, keys))
+        self.histories |= {key: self._source.judge.histories[key] for key in keys}
+
+    def _history(self, key: TopicPartition) -> History:
+        """Returns what the source has had in the partition that is mirrored."""
+        return self.histories.get(key) or self._source.judge.histories[key]
+
+    def _is_lossy(self, key: TopicPartition) -> bool:
+        """Returns whether the source may have lost what was committed in the partition that is mirrored."""
+        return key in self._lossy if key in self.histories else self._source.promises.is_void(key)
 
     def is_void(self, key: TopicPartition) -> bool:
         """Returns whether nothing is promised of a partition at the target, or of what mirrors need there."""
@@ -66,23 +91,35 @@ class CopyJudge:
 
     def check(self, key: TopicPartition) -> None:
         """Compares what is committed in both clusters once all has healed."""
-        is_lossy = self._source.promises.is_void(key)
         for reason in self.stops[key]:
-            is_purged = PURGED in reason and self._source.log_of(key).log_start_offset > 0
-            if not (is_lossy or is_purged or self.is_void(key)):
+            if not (self._is_lossy(key) or self.is_void(key) or self._is_right(key, reason)):
                 self._anomaly(f"{key} has stopped without a reason: {reason}")
         if self.is_void(key):
             return
-        if is_lossy:
+        if key in self.histories and not self.stops[key]:
+            self._anomaly(f"{key}: the source's topic is another one, and nobody has told it")
+        if self._is_lossy(key):
             self._check_after_loss(key)
             return
-        end, history = self.end(key), self._source.judge.histories[key]
-        theirs = [one for one in history.visible(committed=True) if one.offset < end]
+        theirs = [one for one in self._history(key).visible(committed=True) if self._is_below(key, one)]
         ours = list(self._target.judge.histories[key].visible(committed=True))
         pairs = self._paired(key, theirs, ours)
         if len(pairs) == len(ours):
             self._check_missing(key, theirs, {one.offset for one, _ in pairs})
             self._check_map(key, {mine.offset: one.offset for one, mine in pairs})
+
+    def _is_right(self, key: TopicPartition, reason: str) -> bool:
+        """Returns whether a partition may have stopped for this reason."""
+        return (
+            (PURGED in reason and self._source.log_of(key).log_start_offset > 0)
+            or (DAMAGED in reason and key in self._mishaps.damaged)
+            or (RECREATED in reason and key in self.histories)
+            or (FOREIGN in reason and self._is_forgotten)
+        )
+
+    def _is_below(self, key: TopicPartition, one: Record) -> bool:
+        """Returns whether readers of committed records get so far; those of a deleted topic have got all."""
+        return key in self.histories or one.offset < self.end(key)
 
     def _paired(self, key: TopicPartition, theirs: list[Record], ours: list[Record]) -> list[tuple[Record, Record]]:
         """Returns each record of the target with that of the source, in the order of both."""
@@ -101,7 +138,8 @@ class CopyJudge:
         start = self._source.log_of(key).log_start_offset
         first = min(copied, default=start)
         for one in theirs:
-            if one.offset in copied or (self.stops[key] and one.offset > max(copied, default=-1)):
+            is_behind = one.offset > max(copied, default=-1)
+            if one.offset in copied or (self.stops[key] and is_behind):
                 continue
             is_deleted = one.offset < start and (self._accepts_loss or one.offset < first)
             is_compacted = key.topic == COMPACTED_TOPIC and one.offset not in left
@@ -110,8 +148,8 @@ class CopyJudge:
                 return
 
     def _left(self, key: TopicPartition) -> dict[int, Record]:
-        end = self.end(key)
-        return {one.offset: one for one in self._now(key).visible(committed=True) if one.offset < end}
+        found = self.histories.get(key) or self._now(key)
+        return {one.offset: one for one in found.visible(committed=True) if self._is_below(key, one)}
 
     def _now(self, key: TopicPartition) -> History:
         """Returns what the source has now."""

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 from millrace.client.answers import check
 from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
-from millrace.errors import MillraceError, NotLeaderError
-from millrace.wire.messages import APPEND_MIRRORED, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from millrace.errors import AnswerLostError, MillraceError, NotLeaderError
+from millrace.wire.messages import APPEND_MIRRORED, DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.client_links import ClientLinks
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
+from millrace_support.simulation.mirror.mishaps import Mishaps
 
 TIMEOUT_S, WAIT_MS, END_WAIT_MS = 4.0, 300, 3_000
 EARLIEST, LATEST = -2, -1
 NO_EPOCH = NO_REPLICA = NO_OFFSET = -1
 BYTES = (1, 300, 5_000)
-FETCH_VERSION, LIST_OFFSETS_VERSION, EPOCH_VERSION = 11, 7, 4
+FETCH_VERSION, LIST_OFFSETS_VERSION, EPOCH_VERSION, DELETE_RECORDS_VERSION = 11, 7, 4, 2
 
 
 class Ends(NamedTuple):
@@ -38,10 +39,11 @@ class Appended(NamedTuple):
 
 
 class Door:
-    """The connections of an instance to one cluster."""
+    """The connections of an instance to one cluster; `mishaps` befall what is fetched and appended there."""
 
-    def __init__(self, cluster: SimulatedCluster, machine: int, name: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, machine: int, name: str, mishaps: Mishaps | None = None) -> None:
         self.cluster = cluster
+        self._mishaps = Mishaps() if mishaps is None else mishaps
         self._links = ClientLinks(cluster.network, machine, TIMEOUT_S, name)
         self._leaders: dict[TopicPartition, int] = {}
 
@@ -79,7 +81,8 @@ class Door:
         try:
             answer = await self._ask(key, FETCH, FETCH_VERSION, fields)
             (partition,) = answer.responses[0].partitions
-            return fetched_data(partition, f"fetch of {key} at offset {offset}", offset)
+            found = fetched_data(partition, f"fetch of {key} at offset {offset}", offset)
+            return self._mishaps.fetched(key, found)
         except MillraceError as error:
             self._leaders.pop(key, None)
             return error
@@ -90,14 +93,25 @@ class Door:
             "partition_index": key.partition,
             "log_start_offset": start_offset,
             "log_end_offset": end_offset,
-            "records": records,
+            "records": self._mishaps.sent(records),
         }
-        return await self._append(key, one)
+        told = await self._append(key, one)
+        is_lost = told.error is None and self._mishaps.loses_answer()
+        return Appended(NO_OFFSET, AnswerLostError(f"{key}: no answer to an append")) if is_lost else told
 
     async def end_mirroring(self, key: TopicPartition) -> Appended:
         """Ends the mirroring into a partition."""
         one = {"partition_index": key.partition, "log_end_offset": NO_OFFSET, "records": None, "ends_mirroring": True}
         return await self._append(key, one)
+
+    async def delete_records(self, key: TopicPartition, offset: int) -> int:
+        """Deletes the records below an offset; returns where the log begins then. Raises MillraceError."""
+        one = {"partition_index": key.partition, "offset": offset}
+        fields = {"timeout": END_WAIT_MS, "topics": [{"name": key.topic, "partitions": [one]}]}
+        answer = await self._ask(key, DELETE_RECORDS, DELETE_RECORDS_VERSION, fields)
+        (told,) = answer.topics[0].partitions
+        self._check(key, told.error_code)
+        return int(told.low_watermark)
 
     async def _append(self, key: TopicPartition, one: Any) -> Appended:
         fields = {"timeout_ms": END_WAIT_MS, "topics": [{"name": key.topic, "partitions": [one]}]}

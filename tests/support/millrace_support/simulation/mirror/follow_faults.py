@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millrace.errors import MillraceError, OffsetOutOfRangeError
+from millrace.errors import CorruptRecordError, MillraceError, OffsetOutOfRangeError
 from millrace.records.batch import NO_LEADER_EPOCH
+from millrace_pipelines.mirror import follow
 from millrace_pipelines.mirror.follow import Follow, Look, Phase
+from millrace_pipelines.mirror.same_records import Sameness
 from millrace_support.simulation.planting import Plants
 
 if TYPE_CHECKING:
@@ -71,3 +73,34 @@ def drops_pieces_it_has_no_answer_for(patch: pytest.MonkeyPatch) -> None:
         return real(self, end_offset, error)
 
     patch.setattr(Follow, "appended", appended)
+
+
+@FAULTS.add
+def compares_no_content(patch: pytest.MonkeyPatch) -> None:
+    """Takes the source's log for the one that was mirrored wherever it has the offset."""
+    patch.setattr(follow, "compared", lambda *_, **__: Sameness.SAME)
+
+
+@FAULTS.add
+def goes_on_behind_deleted_offsets(patch: pytest.MonkeyPatch) -> None:
+    """Goes on at the source's log start though nobody has accepted that."""
+    real = Follow._judged  # noqa: SLF001
+
+    def judged(self: Any, look: Look) -> Any:
+        is_behind = 0 < look.target_end < look.source_start
+        return look.source_start if is_behind else real(self, look)
+
+    patch.setattr(Follow, "_judged", judged)
+
+
+@FAULTS.add
+def takes_another_topic_for_the_same(patch: pytest.MonkeyPatch) -> None:
+    """Looks at the records of a topic that was created again, as if it were the one that was mirrored."""
+    real = Follow._judged  # noqa: SLF001
+    patch.setattr(Follow, "_judged", lambda self, look: real(self, look._replace(is_recreated=False)))
+
+
+@FAULTS.add
+def takes_damage_on_the_way_for_the_sources(patch: pytest.MonkeyPatch) -> None:
+    """Stops where the target finds damage, though what was fetched is sound."""
+    patch.setattr(follow, "_damage", lambda _: CorruptRecordError("the target says so"))

@@ -3,8 +3,10 @@
 - A batch that is committed at the target was committed at the source before, at the same offset, with the same bytes
   but for its leader epoch.
 - In the end each target has all that its source has; what compaction has left out was compacted at the source.
-- Nothing stops a partition but what is said: offsets that the source has deleted before they were mirrored; and, where
-  the source may have lost what was committed, a log that was cut. Where the two logs differ then, it must have stopped.
+- Nothing stops a partition but what is said: offsets that the source has deleted before they were mirrored, damage of
+  what was fetched; and, where the source may have lost what was committed, a log that was cut. Where the logs differ
+  then, it must have stopped.
+- Of a topic that was deleted and created again, nothing is mirrored but what the former one had, and all have stopped.
 - Where mirroring has ended, what lies behind it was written to the target alone, and below it are, behind the source's
   batches, an ABORT marker for each transaction that was open, and the batch that says so.
 
@@ -14,7 +16,7 @@ It shares no code with the mirror: it knows logs, and the histories of what read
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.records.batch import NO_PRODUCER_ID, read_header
@@ -22,10 +24,12 @@ from millrace.records.record import read_records
 from millrace_broker.storage import TopicPartition
 from millrace_support.simulation.judge import batches
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
+from millrace_support.simulation.mirror.mishaps import Mishaps
+from millrace_support.simulation.mirror.settings import MirrorSettings
 from millrace_support.simulation.workloads.drawn import COMPACTED_TOPIC
-from millrace_support.simulation.workloads.history import EPOCH
+from millrace_support.simulation.workloads.history import EPOCH, History
 
-PURGED = "has deleted offsets"
+PURGED, DAMAGED, RECREATED = "has deleted offsets", "is damaged", "created again"
 
 
 def same(batch: bytes) -> bytes:
@@ -34,14 +38,22 @@ def same(batch: bytes) -> bytes:
 
 
 class FollowJudge:
-    """Looks at both clusters while they run, and at the end. `ends` are the offsets behind the ends of mirroring."""
+    """Looks at both clusters while they run, and at the end.
 
-    def __init__(self, source: SimulatedCluster, target: SimulatedCluster, *, accepts_loss: bool) -> None:
+    `ends` are the offsets behind the ends of mirroring, `histories` those of partitions that the source has deleted.
+    """
+
+    def __init__(
+        self, source: SimulatedCluster, target: SimulatedCluster, settings: MirrorSettings, mishaps: Mishaps
+    ) -> None:
         self.ends: dict[TopicPartition, int] = {}
+        self.histories: dict[TopicPartition, History] = {}
         self.stops: dict[TopicPartition, list[str]] = defaultdict(list)
         self._source = source
         self._target = target
-        self._accepts_loss = accepts_loss
+        self._accepts_loss = settings.accepts_loss
+        self._mishaps = mishaps
+        self._lossy: set[TopicPartition] = set()
         self._anomaly = source.judge.anomaly
         self._looked_to: dict[TopicPartition, int] = defaultdict(int)
         self._mirrored_to: dict[TopicPartition, int] = {}
@@ -50,6 +62,20 @@ class FollowJudge:
     def stopped(self, key: TopicPartition, reason: str) -> None:
         """Notes that an instance mirrors a partition no more."""
         self.stops[key].append(reason)
+
+    def recreated(self, keys: Iterable[TopicPartition]) -> None:
+        """Notes that the source deletes partitions, of which the mirror is to have nothing but what they had."""
+        self.look()
+        self._lossy |= set(filter(self._source.promises.is_void, keys))
+        self.histories |= {key: self._source.judge.histories[key] for key in keys}
+
+    def _history(self, key: TopicPartition) -> History:
+        """Returns what the source has had in the partition that is mirrored."""
+        return self.histories.get(key) or self._source.judge.histories[key]
+
+    def _is_lossy(self, key: TopicPartition) -> bool:
+        """Returns whether the source may have lost what was committed in the partition that is mirrored."""
+        return key in self._lossy if key in self.histories else self._source.promises.is_void(key)
 
     def ending(self, key: TopicPartition) -> None:
         """Notes that the mirroring into a partition is about to end."""
@@ -62,7 +88,7 @@ class FollowJudge:
         for key, history in self._target.judge.histories.items():
             if key not in self._source.judge.histories or key.topic.startswith("__"):
                 continue
-            if self._source.promises.is_void(key) or key in self._is_ending:
+            if self._is_lossy(key) or key in self._is_ending:
                 continue
             known = list(history.batches.items())
             for offset, batch in known[self._looked_to[key] :]:
@@ -72,7 +98,7 @@ class FollowJudge:
             self._looked_to[key] = len(known)
 
     def _compare(self, key: TopicPartition, offset: int, batch: bytes) -> None:
-        history = self._source.judge.histories[key]
+        history = self._history(key)
         if key.topic == COMPACTED_TOPIC:
             self._compare_records(key, batch)
         elif offset not in history.batches:
@@ -88,7 +114,7 @@ class FollowJudge:
             self._anomaly(f"{key}: offsets {before} to {offset} are missing at the target, which nobody has accepted")
 
     def _compare_records(self, key: TopicPartition, batch: bytes) -> None:
-        header, history = read_header(batch), self._source.judge.histories[key]
+        header, history = read_header(batch), self._history(key)
         if header.next_offset > history.end:
             self._anomaly(f"{key}: the target has committed what the source has not at offset {header.base_offset}")
         for record in () if header.is_control else read_records(memoryview(batch)):
@@ -101,6 +127,8 @@ class FollowJudge:
         """Returns whether all that the source has is there, or each instance has stopped."""
         if key in self.ends or len(self.stops[key]) >= instances:
             return True
+        if key in self.histories:
+            return False
         logs = [cluster.log_of(key) for cluster in (self._source, self._target)]
         return None not in logs and len({log.log_end_offset for log in logs}) == 1
 
@@ -110,7 +138,9 @@ class FollowJudge:
         self._check_stops(key)
         if key in self.ends:
             self._check_end(key, theirs, ours)
-        elif self._source.promises.is_void(key):
+        elif key in self.histories:
+            self._check_recreated(key, ours)
+        elif self._is_lossy(key):
             self._check_after_loss(key, theirs, ours)
         else:
             self._check_all(key, theirs, ours)
@@ -126,12 +156,21 @@ class FollowJudge:
     def _check_stops(self, key: TopicPartition) -> None:
         for reason in self.stops[key]:
             is_right = (
-                self._source.promises.is_void(key)
+                self._is_lossy(key)
+                or (DAMAGED in reason and key in self._mishaps.damaged)
+                or (RECREATED in reason and key in self.histories)
                 or (PURGED in reason and self._start(self._source, key) > 0)
                 or key in self._is_ending
             )
             if not is_right:
                 self._anomaly(f"{key} has stopped without a reason: {reason}")
+
+    def _check_recreated(self, key: TopicPartition, ours: Mapping[int, bytes]) -> None:
+        """Looks whether a topic that was deleted and created again is told, and nothing of the new one is mirrored."""
+        if not self.stops[key]:
+            self._anomaly(f"{key}: the source's topic is another one, and nobody has told it")
+        for offset, batch in ours.items() if not self._is_lossy(key) else ():
+            self._compare(key, offset, batch)
 
     def _check_all(self, key: TopicPartition, theirs: Mapping[int, bytes], ours: Mapping[int, bytes]) -> None:
         for offset, batch in ours.items():
@@ -168,7 +207,7 @@ class FollowJudge:
         if self._target.promises.is_void(key):
             return
         end = self.ends[key]
-        history = self._source.judge.histories[key].batches
+        history = self._history(key).batches
         below = {offset: batch for offset, batch in ours.items() if offset < end}
         own = [
             batch
@@ -182,6 +221,6 @@ class FollowJudge:
         outcomes = self._target.judge.histories[key].outcomes
         if undecided := [offset for offset, outcome in outcomes.items() if offset < end and outcome is None]:
             self._anomaly(f"{key}: the transaction of offsets {undecided} is open behind the end of mirroring")
-        is_exact = key.topic != COMPACTED_TOPIC and not self._source.promises.is_void(key)
+        is_exact = key.topic != COMPACTED_TOPIC and not self._is_lossy(key)
         if is_exact and not all(header.is_control for header in headers):
             self._anomaly(f"{key}: below the end of mirroring is what the source has not committed")

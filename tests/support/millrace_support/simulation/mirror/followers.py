@@ -19,6 +19,7 @@ from millrace_pipelines.mirror.stops import Mirrored
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
 from millrace_support.simulation.mirror.doors import Door
 from millrace_support.simulation.mirror.instances import Instance
+from millrace_support.simulation.mirror.settings import SOURCE_IDS
 
 GROWTH_S = 0.5
 IDLE_S, FAILED_S = (0.01, 0.3), (0.05, 0.8)
@@ -61,7 +62,8 @@ class FollowingInstance(Instance):
 
     async def _look(self, key: TopicPartition) -> Look:
         source, target = await self._source.ends(key), await self._target.ends(key)
-        look = Look(target.start, target.end, source.start)
+        is_recreated = self._topic_id(key.topic) not in (None, SOURCE_IDS[key.topic])
+        look = Look(target.start, target.end, source.start, is_recreated=is_recreated)
         if look.target_start == look.target_end or look.at < look.source_start:
             return look
         ours = await self._target.fetch(key, look.at, READS_ALL, wait_ms=0)

@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from millrace_broker.storage import TopicPartition
 from millrace_pipelines.mirror.stops import Stop
 from millrace_support.simulation.mirror.cluster import SimulatedCluster
 from millrace_support.simulation.mirror.doors import Door
+from millrace_support.simulation.mirror.mishaps import Mishaps
 from millrace_support.simulation.mirror.settings import MirrorSettings
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class MirrorWorld(NamedTuple):
     mirrored: Callable[[], Iterable[TopicPartition]]
     stopped: Callable[[Instance, TopicPartition, Stop], None]
     note: Callable[[str], None]
+    mishaps: Mishaps
     anomaly: Callable[[str], None]
 
 
@@ -55,7 +58,8 @@ class Instance(ABC):
         if self._task is None:
             name = f"mirror-{self.machine}"
             self._source, self._target = (
-                Door(cluster, self.machine, name) for cluster in (self._world.source, self._world.target)
+                Door(cluster, self.machine, name, self._world.mishaps)
+                for cluster in (self._world.source, self._world.target)
             )
             self._task = self._world.loop.create_task(self._live())
             self._task.add_done_callback(self._ended)
@@ -81,6 +85,10 @@ class Instance(ABC):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._world.anomaly(f"an instance of the mirror fails: {task.exception()!r}")
+
+    def _topic_id(self, topic: str) -> UUID | None:
+        """Returns the id that a topic of the source has now; None while there is none."""
+        return self._world.source.topic_ids.get(topic)
 
     def has_stopped(self, key: TopicPartition) -> bool:  # noqa: ARG002
         """Returns whether this instance has the partition, and mirrors it no more."""

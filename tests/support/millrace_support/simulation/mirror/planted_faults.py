@@ -19,7 +19,7 @@ from millrace_support.simulation.mirror.simulation import play
 from millrace_support.simulation.planting import Plant
 
 FAULTS: Mapping[str, Plant] = {**follow_faults.FAULTS, **copy_faults.FAULTS, **broker_faults.FAULTS}
-MOST_SEEDS = 1000
+MOST_SEEDS = 300
 FOUND_BY = Path(__file__).with_name("found_by.txt")
 
 

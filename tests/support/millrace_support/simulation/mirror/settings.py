@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from random import Random
 from typing import Self
 from uuid import UUID
@@ -20,6 +21,7 @@ SLOWEST_S = (0.02, 0.02, 0.2)
 LOSES_ANYTHING = 0.35  # of all clusters
 SEGMENT_BYTES = (2_000, 2_000, 100_000)  # as an offset commit of all partitions is one batch
 FOLLOWED = 0.5  # of all seeds
+UPHEAVALS = 0.5  # of all seeds
 MIRROR_NAME = "east"
 MAP_TOPIC = "__mirror_offsets"
 MAP_PARTITIONS = 1
@@ -37,6 +39,33 @@ LIMITED = {"retention.ms": "5000", "retention.bytes": "2000", "segment.bytes": "
 CONFIGS: Mapping[str, Mapping[str, str]] = {COMPACTED_TOPIC: COMPACTED, LIMITED_TOPIC: LIMITED, MAP_TOPIC: COMPACTED}
 
 
+class Upheaval(StrEnum):
+    """What befalls a mirror beside faults of brokers and of its instances (`upheavals`, `mishaps`)."""
+
+    NONE = "none"
+    RESTORED = "restored"
+    RECREATED = "recreated"
+    PURGED = "purged"
+    FORGOTTEN = "forgotten"
+    DAMAGED = "damaged"
+    UNANSWERED = "unanswered"
+    STRUCK = "struck"
+
+    @classmethod
+    def drawn(cls, seed: int, *, is_followed: bool, switches_over: bool) -> Upheaval:
+        """Returns what befalls the mirror of a seed."""
+        chance = Random(f"upheaval {seed}")  # noqa: S311  it decides faults, no secrets
+        if chance.random() >= UPHEAVALS:
+            return cls.NONE
+        possible = [cls.DAMAGED, cls.UNANSWERED]
+        if switches_over:
+            possible += [cls.STRUCK, cls.STRUCK]
+        else:
+            possible += [cls.RESTORED, cls.RESTORED, cls.RECREATED, cls.PURGED]
+            possible += [] if is_followed else [cls.FORGOTTEN]
+        return chance.choice(possible)
+
+
 @dataclass(frozen=True)
 class MirrorSettings:
     """What chance has decided.
@@ -49,6 +78,7 @@ class MirrorSettings:
         grows: whether a topic of the source gets another partition.
         switches_over: whether the target is made the place that is written to, before all heals.
         accepts_loss: whether the mirror goes on behind offsets that were deleted before they were mirrored.
+        upheaval: what else befalls the mirror.
         source: the source's settings.
         target: the target's settings.
     """
@@ -60,14 +90,15 @@ class MirrorSettings:
     grows: bool
     switches_over: bool
     accepts_loss: bool
+    upheaval: Upheaval
     source: Settings
     target: Settings
 
     @classmethod
-    def drawn(cls, chance: Random) -> Self:
-        """Returns settings that chance decides, each for itself."""
+    def drawn(cls, chance: Random, seed: int) -> Self:
+        """Returns settings that chance decides, each for itself; the seed alone decides upheavals."""
         is_followed = chance.random() < FOLLOWED
-        return cls(
+        found = cls(
             is_followed=is_followed,
             transactions=chance.random() < 0.6,
             compaction=chance.random() < 0.35,
@@ -75,9 +106,12 @@ class MirrorSettings:
             grows=chance.random() < 0.3,
             switches_over=is_followed and chance.random() < 0.5,
             accepts_loss=chance.random() < 0.5,
+            upheaval=Upheaval.NONE,
             source=_cluster_settings(chance),
             target=_cluster_settings(chance),
         )
+        drawn = Upheaval.drawn(seed, is_followed=is_followed, switches_over=found.switches_over)
+        return replace(found, upheaval=drawn)
 
     @property
     def workloads(self) -> Workloads:

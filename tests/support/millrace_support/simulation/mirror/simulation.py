@@ -34,6 +34,7 @@ from millrace_support.simulation.mirror.faults import play_faults
 from millrace_support.simulation.mirror.follow_judge import FollowJudge
 from millrace_support.simulation.mirror.followers import FollowingInstance, end_mirroring
 from millrace_support.simulation.mirror.instances import Instance, MirrorWorld
+from millrace_support.simulation.mirror.mishaps import Mishaps
 from millrace_support.simulation.mirror.settings import (
     FIRST_SOURCE_BROKER,
     FIRST_TARGET_BROKER,
@@ -43,9 +44,11 @@ from millrace_support.simulation.mirror.settings import (
     SOURCE_IDS,
     TARGET_IDS,
     MirrorSettings,
+    Upheaval,
     placed,
 )
 from millrace_support.simulation.mirror.target_clients import TargetClient
+from millrace_support.simulation.mirror.upheavals import play_upheaval, strike
 from millrace_support.simulation.mirror.writers import PRODUCER_IDS, Writer, Written
 from millrace_support.simulation.network import Network
 from millrace_support.simulation.simulated_broker import LONGEST_SHUTDOWN_S
@@ -76,7 +79,8 @@ class MirrorSimulation:
         self.chance = Random(f"mirror {seed}")  # noqa: S311  it decides faults, no secrets
         self.loop = VirtualTimeLoop(self.chance)
         self.clock = VirtualClock(self.loop)
-        self.settings = MirrorSettings.drawn(self.chance)
+        self.settings = MirrorSettings.drawn(self.chance, seed)
+        self.mishaps = Mishaps(seed, self.settings.upheaval)
         self.anomalies: list[str] = []
         self.history: list[str] = []
         self.network = Network(self.loop, self.chance, slowest_s=0.02)
@@ -86,7 +90,7 @@ class MirrorSimulation:
             for topic in self.settings.mirrored_topics:
                 self.target.configs[topic] |= {"mirror.source": MIRROR_NAME}
         judge = FollowJudge if self.settings.is_followed else CopyJudge
-        self.judge: FollowJudge | CopyJudge = judge(self.source, self.target, accepts_loss=self.settings.accepts_loss)
+        self.judge: FollowJudge | CopyJudge = judge(self.source, self.target, self.settings, self.mishaps)
         self.written = {cluster.name: Written() for cluster in (self.source, self.target)}
         kind = FollowingInstance if self.settings.is_followed else CopyingInstance
         self.instances: list[Instance] = [kind(self._mirror_world(), one) for one in INSTANCES]
@@ -117,7 +121,7 @@ class MirrorSimulation:
     def _mirror_world(self) -> MirrorWorld:
         return MirrorWorld(
             self.loop, self.chance, self.settings, self.source, self.target,
-            self.mirrored, self._stopped, self.note, self.source.judge.anomaly,
+            self.mirrored, self._stopped, self.note, self.mishaps, self.source.judge.anomaly,
         )  # fmt: skip
 
     def mirrored(self) -> list[TopicPartition]:
@@ -177,6 +181,7 @@ class MirrorSimulation:
         await self._heal()
         if switched is not None:
             await switched
+        await play_upheaval(self)
         self._is_over = True
         await asyncio.gather(*self._writing, return_exceptions=True)
         await self._end_what_is_open()
@@ -230,6 +235,8 @@ class MirrorSimulation:
             self.judge.ending(key)
             self.judge.ends[key] = await end_mirroring(self.target, SWITCHER, key)
             self.note(f"the mirroring into {key} has ended at offset {self.judge.ends[key]}")
+            if self.settings.upheaval is Upheaval.STRUCK:
+                self.spawn(strike(self, key))
         for topic in self.settings.mirrored_topics:
             self.target.configure(topic, mirror_source=None)
         self._begin_writing(self.target, TARGET_WRITERS)
@@ -268,12 +275,13 @@ class MirrorSimulation:
                 if not waiting:
                     self.note("all is mirrored")
                     return True
-        what = [f"{key}: {self._end(self.source, key)}, {self._end(self.target, key)}" for key in self.mirrored()]
+        what = [f"{key}: {self.end(self.source, key)}, {self.end(self.target, key)}" for key in self.mirrored()]
         self.source.judge.anomaly(f"not all is mirrored {DONE_WITHIN_S:.0f} s after the faults have ended: {what}")
         return False
 
     @staticmethod
-    def _end(cluster: SimulatedCluster, key: TopicPartition) -> int | None:
+    def end(cluster: SimulatedCluster, key: TopicPartition) -> int | None:
+        """Returns where the log of a partition's leader ends; None where there is none."""
         log = cluster.log_of(key)
         return None if log is None else int(log.log_end_offset)
 
@@ -283,6 +291,8 @@ class MirrorSimulation:
             return self.judge.is_done(key, len(self.instances))
         if self.judge.is_void(key) or any(one.has_stopped(key) for one in self.instances):
             return True
+        if key in self.judge.histories:
+            return False
         try:
             progress = await self._asker.progress(key)
         except MillraceError:
@@ -303,11 +313,13 @@ class MirrorSimulation:
     def _check_written(self, cluster: SimulatedCluster) -> None:
         """Looks whether what was acknowledged is there once, and nobody was refused."""
         written = self.written[cluster.name]
-        if not any(map(cluster.promises.is_void, cluster.replicas)):
+        is_as_it_was = not (cluster is self.source and self.judge.histories)
+        if is_as_it_was and not any(map(cluster.promises.is_void, cluster.replicas)):
             for refusal in written.refusals:
                 cluster.judge.anomaly(f"{cluster.name}: {refusal}")
         for key, acknowledged in written.acknowledged.items():
-            if cluster.promises.is_void(key) or "cleanup.policy" in cluster.configs[key.topic]:
+            is_another = cluster is self.source and key in self.judge.histories
+            if is_another or cluster.promises.is_void(key) or "cleanup.policy" in cluster.configs[key.topic]:
                 continue
             found = [record.value for record in cluster.judge.histories[key].records.values()]
             there = set(found)

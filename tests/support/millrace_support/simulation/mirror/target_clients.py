@@ -24,6 +24,7 @@ from millrace.records.batch import HEADER_BYTES, NO_LEADER_EPOCH, TRANSACTIONAL_
 from millrace.wire.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DELETE_GROUPS,
     END_TXN,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -167,6 +168,11 @@ class TargetClient:
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         _check(code, GROUP)
+
+    async def delete_group(self) -> ErrorCode:
+        """Deletes the group with its offsets, as an administrator does; returns the answer, or raises MillraceError."""
+        answer = await self._once(OF_GROUPS, DELETE_GROUPS, 2, {"groups_names": [GROUP]})
+        return ErrorCode(answer.results[0].error_code)
 
     async def progress(self, key: TopicPartition) -> GroupOffset:
         """Returns the offset that the group has committed, once no transaction is about to commit another one."""

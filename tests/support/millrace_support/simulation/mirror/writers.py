@@ -66,7 +66,8 @@ class Writer:
     async def live(self) -> None:
         """Writes until it is over."""
         while not self._is_over():
-            await self.write(self._chance.choice(self._keys()))
+            if keys := self._keys():
+                await self.write(self._chance.choice(keys))
             await asyncio.sleep(self._chance.uniform(*PAUSE_S))
 
     async def write(self, key: TopicPartition) -> None:

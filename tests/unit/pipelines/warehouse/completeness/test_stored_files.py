@@ -12,11 +12,11 @@ from millrace.records.checksum import crc32c
 from millrace_pipelines.warehouse.completeness.contents import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
 from millrace_pipelines.warehouse.delta.rewrite import blocks_of, read_rows
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, replace_ranges
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.maintenance import compact
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.loads import FS, Loads
 
 VALUES = {"value": [b"value-%d" % n * 20 for n in range(500)], "key": [b"%d" % n for n in range(500)]}

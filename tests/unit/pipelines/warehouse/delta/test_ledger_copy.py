@@ -11,11 +11,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE, read_copy
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableRefusedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
 from millrace_pipelines.warehouse.maintenance import compact
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_support.clock import ManualClock
 from millrace_support.loads import Loads

@@ -23,7 +23,7 @@ from millrace_pipelines.warehouse.delta.lineage import (
     pages_of,
     unpacked,
 )
-from millrace_pipelines.warehouse.delta.store import store_at
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_support.loads import FS
 
 LARGE = 1 << 62

@@ -16,10 +16,10 @@ from millrace_pipelines.warehouse.delta import files
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
 from millrace_pipelines.warehouse.delta.files import DataFileWriter, NamedFile, remove_files_of_load
 from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.store import store_at
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
+from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_support.clock import ManualClock
 
 FS = OsFileSystem()

@@ -9,7 +9,6 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND
 from millrace_pipelines.warehouse.delta.files import write_file
-from millrace_pipelines.warehouse.delta.store import dead_letters_dir
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -19,6 +18,7 @@ from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
+from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.small_tables import open_tables
 from millrace_support.unchanged import unchanged
 
@@ -86,6 +86,6 @@ def test_no_table_is_said_by_both(tmp_path):
 def test_rows_of_a_range_are_counted_in_the_files_that_have_some(location, tmp_path):
     table = Table.load(location, FS)
     with unchanged(tmp_path):
-        assert count_rows(table, [OffsetRange(0, 1, 5)]) == {0: 4}
-        assert count_rows(table, [OffsetRange(0, 0, 1), OffsetRange(0, 6, 99), OffsetRange(1, 0, 99)]) == {0: 2}
-        assert count_rows(table, []) == {}
+        assert count_rows(table, [OffsetRange(0, 1, 5)], FS) == {0: 4}
+        assert count_rows(table, [OffsetRange(0, 0, 1), OffsetRange(0, 6, 99), OffsetRange(1, 0, 99)], FS) == {0: 2}
+        assert count_rows(table, [], FS) == {}

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from millrace_pipelines.warehouse.keys.upsert import COORDINATE_SCHEMA, key_conflicts, newest_of_each_key
+from millrace_pipelines.warehouse.keys.coordinates import COORDINATE_SCHEMA, key_conflicts, newest_of_each_key
 
 
 def places(*rows):

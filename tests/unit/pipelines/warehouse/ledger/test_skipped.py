@@ -6,11 +6,11 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.store import held_leases
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, publish_skipped, skipped_location
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.stores.leases import held_leases
 
 FS = OsFileSystem()
 

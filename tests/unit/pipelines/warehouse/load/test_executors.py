@@ -6,11 +6,12 @@ import pytest
 
 from millrace.errors import CorruptRecordError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.spark.collecting import cause_of
 from millrace_pipelines.spark.read import NO_RECORDS, ReadBlock
-from millrace_pipelines.warehouse.delta.store import lease
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
-from millrace_pipelines.warehouse.load.jobs import attempted, cause_of
+from millrace_pipelines.warehouse.load.jobs import attempted
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
+from millrace_pipelines.warehouse.stores.leases import lease
 
 FS = OsFileSystem()
 SPAN = OffsetRange(0, 0, 5)

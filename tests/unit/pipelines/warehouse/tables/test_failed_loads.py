@@ -9,9 +9,9 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.store import LOG_DIRECTORY
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.maintenance import vacuum
+from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY
 from millrace_pipelines.warehouse.tables.find import (
     FAILED_LOADS_FILE,
     MAX_BYTES,

@@ -18,7 +18,7 @@ from millrace.client.producer.transaction_errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from millrace.client.producer.transactions import State, Transactions
+from millrace.client.producer.transactions import State, Transactions, pause_s
 from millrace.clock import SystemClock
 from millrace.errors import AnswerLostError, BrokerUnreachableError, ErrorCode, MillraceError, UnsupportedVersionError
 from millrace.records.batch import read_header
@@ -238,3 +238,9 @@ def test_requests_and_batches_say_that_they_are_of_a_transaction():
     assert (header.is_transactional, header.producer_id) == (True, 7)
     batch.identity = Identity(7, 0)
     assert not read_header(batch.encode(Codec.NONE)).is_transactional
+
+
+def test_a_batch_that_could_not_be_verified_waits_a_little_first():
+    pauses_ms = [round(1000 * pause_s(attempts, 0.1)) for attempts in (1, 2, 3, 4, 5, 6, 100_000)]
+    assert pauses_ms == [5, 10, 20, 40, 80, 100, 100]
+    assert pause_s(1, 0.001) == 0.001

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.delta.store import (
+from millrace_pipelines.warehouse.stores.leases import (
     LEASE_SUFFIX,
     LEASES_DIRECTORY,
     PROGRESS_BYTES,

@@ -1,0 +1,1 @@
+"""Where tables lie, behind one door: folders of this machine, and buckets."""
