@@ -13,15 +13,17 @@ from millrace.records.record import NewRecord
 from millrace.security.client_security import ClientSecurity
 from millrace.testing.broker import BrokerProcess
 from millrace_benchmarks.kafka_broker import find_kafka
-from millrace_pipelines.machine import DISK
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.session import spark_session
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError
+from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
-from millrace_pipelines.warehouse.maintenance import vacuum
+from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.spark_tasks import tasks_of
 from millrace_support.certificates import PASSWORD as STORE_PASSWORD
 from millrace_support.lake_contents import rows_at, stray_files
 from millrace_support.secured_kafka import PASSWORD, SecuredKafka
@@ -40,7 +42,7 @@ RECORDS = 2_000
 PYTHON = f"{ENVIRONMENT}/bin/python"
 SECRETS = (PASSWORD, STORE_PASSWORD)
 
-pytestmark = pytest.mark.usefixtures("shared_with_group")
+pytestmark = [pytest.mark.usefixtures("shared_with_group"), pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -117,14 +119,20 @@ def python_of_executors(lake):
 
 
 def test_workers_see_neither_this_clone_nor_another_s_home(lake):
-    users = set()
     for worker, machine in zip(lake.cluster.workers, lake.machines, strict=True):
         root = Path(f"/proc/{worker.pid}/root")
         assert root.resolve() == machine.root.resolve()
         assert not (machine.root / str(Path(__file__))[1:]).exists()
-        users.add(psutil.Process(worker.pid).uids().real)
-    assert len(users) == 2
-    assert 0 not in users
+    assert len(executors_users(lake) - {0}) == 2
+
+
+def written_by(table):
+    """Returns the users that the table's data files belong to."""
+    return {path.stat().st_uid for path in Path(table).rglob("*.parquet") if "_delta_log" not in path.parts}
+
+
+def executors_users(lake):
+    return {psutil.Process(worker.pid).uids().real for worker in lake.cluster.workers}
 
 
 def test_each_offset_is_loaded_once_and_again_by_a_reload(lake, topic):
@@ -137,8 +145,7 @@ def test_each_offset_is_loaded_once_and_again_by_a_reload(lake, topic):
     assert audit(options.table, bootstrap=topic) == []
     vacuum(options.table, DISK, retention_hours=0)
     assert stray_files(options.table) == set()
-    written_by = {path.stat().st_uid for path in Path(options.table).glob("*.parquet")}
-    assert written_by > {0}  # the driver has rewritten some, which the executors of both users had written
+    assert written_by(options.table) <= executors_users(lake)
 
 
 def test_each_key_is_upserted_with_its_newest_value(lake, topic):
@@ -148,6 +155,24 @@ def test_each_key_is_upserted_with_its_newest_value(lake, topic):
     newest = {(b"%d %d" % (one, n % 250), b"%d %d" % (one, n)): 1 for one in (0, 1) for n in range(750, 1_000)}
     assert rows_at(options.table, "key", "value") == newest
     assert audit(options.table, bootstrap=topic) == []
+    vacuum(options.table, DISK, retention_hours=0)
+    assert stray_files(options.table) == set()
+    assert written_by(options.table) <= executors_users(lake)
+
+
+def test_a_table_is_compacted_and_erased_from_by_executors(lake, topic):
+    options, tasks = lake.options("keyed", topic, "appended"), tasks_of(lake.session, "rewrite")
+    load_topic(options, spark=lake.session)
+    before = rows_at(options.table, "partition", "offset", "key", "value")
+    assert compact(options.table, DISK, CLOCK, tasks=tasks).files_before == 8
+    assert rows_at(options.table, "partition", "offset", "key", "value") == before
+    erase(options.table, [b"0 7", b"1 9"], DISK, tasks=tasks)
+    kept = {row: times for row, times in before.items() if row[2] not in (b"0 7", b"1 9")}
+    assert rows_at(options.table, "partition", "offset", "key", "value") == kept
+    assert audit(options.table, bootstrap=topic) == []
+    vacuum(options.table, DISK, retention_hours=0)
+    assert stray_files(options.table) == set()
+    assert written_by(options.table) <= executors_users(lake)
 
 
 LACKING = {

@@ -51,11 +51,14 @@ class SparkServer:
         SetupError: It does not start; the message has the end of its log.
     """
 
-    def __init__(self, name: str, command: Sequence[str], directory: Path, ready: str) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], directory: Path, ready: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._name = name
         self._command = list(command)
         self._directory = directory
         self._ready = re.compile(ready)
+        self._environment = _environment() | dict(variables or {})
         self._process: subprocess.Popen[bytes]
         self.said: re.Match[str]
         self.start()
@@ -73,7 +76,7 @@ class SparkServer:
                 self._command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                environment=_environment(),
+                environment=self._environment,
                 directory=self._directory,
             )
         try:
@@ -141,6 +144,7 @@ class SparkCluster:
                 place = ["--host", hosts[number % len(hosts)], *size]
                 command = [*_spark_class(WORKER), "--work-dir", str(work), *place]
                 if machines:
+                    place = ["--host", machines[number].address, *size]
                     worker = [f"{SPARK}/bin/spark-class", WORKER, "--work-dir", WORK, *place]
                     command = machines[number].command(*worker)
                 self.workers.append(
@@ -166,10 +170,15 @@ class SparkCluster:
 
 
 class SparkConnect:
-    """A Spark Connect server; `address` is what a session's `remote` takes."""
+    """A Spark Connect server; `address` is what a session's `remote` takes, `python` that of the executors."""
 
     def __init__(
-        self, directory: Path, *, master: str = "local[2,3]", settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        master: str = "local[2,3]",
+        settings: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         port = free_port()
         given = {"spark.connect.grpc.binding.port": str(port), "spark.ui.enabled": "false"} | dict(settings or {})
@@ -185,7 +194,8 @@ class SparkConnect:
             *configured,
             "spark-internal",
         ]
-        self._server = SparkServer("Spark Connect", submit, directory, r"Spark Connect server started")
+        variables = {"PYSPARK_PYTHON": python}
+        self._server = SparkServer("Spark Connect", submit, directory, r"Spark Connect server started", variables)
         self.address = f"sc://{LOOPBACK}:{port}"
 
     def __enter__(self) -> Self:

@@ -95,13 +95,14 @@ class Machine:
     ) -> None:
         self.root = root
         self.name = f"worker-{number}"
+        self.address = f"127.0.0.{1 + number}"  # Spark doubles no task on the host that has it
         self._user = GROUP + 1 + number
         self._environment = {
             "HOME": f"/home/spark{number}",
             "PATH": "/usr/bin:/bin",
             "JAVA_HOME": JAVA,
             "SPARK_HOME": SPARK,
-            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_LOCAL_IP": self.address,
             "SPARK_DAEMON_MEMORY": "512m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             **(environment or {}),
@@ -126,7 +127,7 @@ class Machine:
         etc.mkdir()
         (etc / "passwd").write_text(f"spark:x:{self._user}:{GROUP}::{home}:/bin/sh\n")
         (etc / "group").write_text(f"lake:x:{GROUP}:\n")
-        (etc / "hosts").write_text(f"{LOOPBACK} localhost {self.name}\n")
+        (etc / "hosts").write_text(f"{LOOPBACK} localhost\n{self.address} {self.name}\n")
         for found in (Path("/etc", name) for name in OF_ETC):
             if found.is_dir():
                 shutil.copytree(found, etc / found.name, ignore_dangling_symlinks=True)
