@@ -30,9 +30,10 @@ from pyspark.sql import SparkSession
 
 from millrace.errors import MillraceError
 from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
+from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.session import cores_of, is_remote, spark_session
 from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
-from millrace_pipelines.warehouse.errors import FolderNotSharedError, LoadFailedError
+from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.stores.options import carrying
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -79,6 +80,7 @@ class SparkTasks:
 
         Raises:
             LoadFailedError: A task failed at all of its attempts.
+            ExecutorSetupError: Spark's executors lack what the work is made of.
             FolderNotSharedError: An executor does not see the table's folder, or may not write into it.
         """
         given = list(pieces)
@@ -104,6 +106,8 @@ class SparkTasks:
             with cancelled_on_interrupt(self._spark, group):
                 answers = {row.piece: bytes(row.answer) for row in collected(frame)}
         except (PySparkException, Py4JError) as error:
+            if lacking := what_executors_lack(str(error)):
+                raise ExecutorSetupError(f"{self._name}: {lacking}") from error
             raise LoadFailedError(f"{self._name}: {cause_of(str(error))}") from error
         return [answers[number] for number in range(len(pieces))]
 
