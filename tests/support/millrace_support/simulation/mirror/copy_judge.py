@@ -170,12 +170,17 @@ class CopyJudge:
             self._anomaly(f"{key}: the target differs from a source that was cut, and nobody has told it")
 
     def _decided_again(self, key: TopicPartition) -> set[tuple[object, ...]]:
-        """Returns records of transactions that were aborted before the source lost that, and are committed now.
+        """Returns records of transactions that were ended before the source lost that, and have another end now.
 
-        Where a log ends with such records, and no marker, nothing tells that they were passed over.
+        Where a log goes on behind such records, and before the marker, nothing of it tells that they were passed over,
+        or taken.
         """
-        before = self._source.judge.histories[key]
-        return {same(one) for offset, one in before.records.items() if before.outcomes.get(offset) is False}
+        before, now = self._source.judge.histories[key], self._now(key).outcomes
+        return {
+            same(one)
+            for offset, one in before.records.items()
+            if before.outcomes.get(offset) is False or (before.outcomes.get(offset) and now.get(offset) is False)
+        }
 
     # The offset map.
 
