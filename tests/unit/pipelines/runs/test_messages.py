@@ -35,6 +35,7 @@ OPTIONS = LoadOptions(
     columns={"timestamp": "sent_at"},
     mode=Mode.UPSERT,
     compression=Compression.ZSTD,
+    deletion_vectors=True,
     commit_group=False,
     group="g",
     accept_lost_offsets=True,
