@@ -10,7 +10,9 @@ target takes it there or not at all. So what was sent twice, or by two instances
 
 CHECK compares the last batch of the target by content with the source's at the same offset (`same_records`). It is made
 at the target's high watermark, and the first append after it succeeds only if that is the log's end, too. Where
-retention has emptied the target there is no batch to compare; a source that has no offset there was cut. RUN takes
+retention has emptied the target there is no batch to compare; a source that has no offset there was cut. Where the
+source has deleted all that was mirrored, nothing is compared either, and a target whose last batch ends its mirroring
+takes no more: a switch-over has ended this partition, and goes on with others. RUN takes
 what the source serves: whole batches below its high watermark, whose offsets rise without a gap that compaction does
 not explain. A batch is never opened; its CRC is checked by the target.
 """
@@ -27,6 +29,7 @@ from typing import NamedTuple
 from millrace.client.fetched import FetchedBatch, FetchedData
 from millrace.errors import CorruptRecordError, MillraceError, OffsetOutOfRangeError, RecordError
 from millrace.records.batch import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, BatchHeader, check_crc, walk
+from millrace.records.control import decode_mirror_end, is_mirror_end
 from millrace.records.intervals import Interval
 from millrace_pipelines.mirror.same_records import Sameness, compared
 from millrace_pipelines.mirror.settings import Accept
@@ -34,6 +37,7 @@ from millrace_pipelines.mirror.stops import (
     Mirrored,
     Stop,
     damaged,
+    ended,
     is_refusal,
     purged,
     recreated,
@@ -58,7 +62,8 @@ class Phase(Enum):
 class Look(NamedTuple):
     """Both logs as they are now; the comparison's two answers are None where a log lacks the offset.
 
-    The target's end is its high watermark, and `at` is the offset below it, at which both were fetched.
+    The target's end is its high watermark, and `at` is the offset below it, at which both were fetched. `topic_id` is
+    that of the target's topic.
     """
 
     target_start: int
@@ -68,6 +73,7 @@ class Look(NamedTuple):
     theirs: FetchedData | None = None
     is_compacted: bool = False
     is_recreated: bool = False
+    topic_id: str | None = None
 
     @property
     def at(self) -> int:
@@ -205,6 +211,8 @@ class Follow:
             return None if Accept.RECREATED_TOPIC in self.accepted else recreated(self.what)
         if look.target_end == 0:
             return max(look.source_start, self.start_offset)
+        if look.at < look.source_start and _has_ended(look):
+            return ended(self.what, look.target_end)
         if look.source_start > look.target_end:
             stop = purged(self.what, look.target_end, look.source_start)
             return look.source_start if stop.option in self.accepted else stop
@@ -265,6 +273,19 @@ class Follow:
         self._pieces.clear()
         self.stop = stop
         self.phase = Phase.STOPPED
+
+
+def _has_ended(look: Look) -> bool:
+    """Returns whether the target's last batch ends the mirroring into its topic; raises RecordError."""
+    if look.ours is None:
+        return False
+    data = memoryview(look.ours.records)
+    last = next((one for one in walk(data) if one[1].last_offset == look.at), None)
+    if last is None or not is_mirror_end(last[1]):
+        return False
+    position, header = last
+    told = decode_mirror_end(header, data[position : position + header.size_bytes])
+    return told is not None and look.topic_id in (None, str(told))
 
 
 def _damage(piece: Piece) -> RecordError | None:

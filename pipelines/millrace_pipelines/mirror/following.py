@@ -152,7 +152,8 @@ class Following:
                 if isinstance(at_target, MillraceError):
                     raise at_target
                 look = Look(at_target.start_offset, at_target.log_end, at_source.start_offset)
-                one.follow.looked(self._with_records(what, look._replace(is_recreated=is_recreated)))
+                look = look._replace(is_recreated=is_recreated, topic_id=one.begin.target_topic_id)
+                one.follow.looked(self._with_records(what, look))
             except MillraceError as error:
                 one.follow.failed(error)
                 self._fails(one, error, is_of_target=at_target is error)
@@ -163,11 +164,13 @@ class Following:
 
     def _with_records(self, what: Mirrored, look: Look) -> Look:
         """Returns the look with the batches to compare; raises the error of a fetch."""
-        if look.target_start == look.target_end or look.at < look.source_start:
+        if look.target_start == look.target_end:
             return look
         ours = self._doors.target_records.fetch({what.at_target: look.at}, ONE_BATCH)[what.at_target]
         if isinstance(ours, MillraceError):
             raise ours
+        if look.at < look.source_start:
+            return look._replace(ours=ours)
         theirs = self._source_batch(what, look)
         if isinstance(theirs, MillraceError) and not isinstance(theirs, OffsetOutOfRangeError):
             raise theirs

@@ -90,6 +90,12 @@ def truncated(one: Mirrored, progress: int, *, is_copied: bool) -> Stop:
     return _stop(one, StopKind.TRUNCATED, what, way_on, has_option=is_copied)
 
 
+def ended(one: Mirrored, end_offset: int) -> Stop:
+    """Returns the stop of a partition into which mirroring has ended, and of which the source has nothing any more."""
+    what = f"{one}: its mirroring has ended at offset {end_offset}, and the source has deleted all that was mirrored"
+    return _stop(one, StopKind.REFUSED, what, ("", Accept.LOST_OFFSETS), has_option=False)
+
+
 def _stop(one: Mirrored, kind: StopKind, what: str, way_on: tuple[str, Accept], *, has_option: bool) -> Stop:
     """Returns a stop with its ways on; a log that is followed has the source's offsets, so that it begins again."""
     begin_again = f"delete topic {one.target} on the target to mirror it from the beginning"

@@ -1,5 +1,7 @@
 """What a followed partition does, decided from looks, fetches and appends."""
 
+from uuid import UUID
+
 import pytest
 
 from millrace.client.damaged_batches import MissingOffsetsError
@@ -13,6 +15,7 @@ from millrace.errors import (
     RecordTooLargeError,
 )
 from millrace.records.batch import placed, read_header
+from millrace.records.control import encode_mirror_end
 from millrace.records.record import NewRecord, encode_batch
 from millrace_pipelines.mirror.follow import Follow, Look, Phase
 from millrace_pipelines.mirror.settings import Accept
@@ -45,6 +48,15 @@ def following(look=EMPTY, *, check_gap=refuse_gap, **settings):
 
 AB = batch(8, b"a", b"b")
 OURS = answer(9, AB)
+ENDED = UUID("00000000-0000-0000-0000-00000000000e")
+
+
+def end_at(offset, topic_id=ENDED):
+    data = encode_mirror_end(topic_id, timestamp_ms=1000)
+    place = placed(read_header(data), offset, 0)
+    return answer(offset, place + data[len(place) :])
+
+
 LOOKS = {
     # target start and end, source start; the comparison; options → where it goes on, or a word of the sentence
     "nothing is there": (Look(0, 0, 0), (), 0),
@@ -58,6 +70,16 @@ LOOKS = {
     "the source begins above": (Look(0, 10, 15), (), "deleted offsets 10-14"),
     "that is accepted": (Look(0, 10, 15), (Accept.LOST_OFFSETS,), 15),
     "another option does not help": (Look(0, 10, 15), (Accept.TRUNCATED_LOG,), "--accept-lost-offsets"),
+    "the mirroring has ended, and all is deleted": (
+        Look(0, 10, 15, end_at(9), topic_id=str(ENDED)),
+        (Accept.LOST_OFFSETS,),
+        "mirroring has ended at offset 10",
+    ),
+    "the same, up to the target's end": (Look(0, 10, 10, end_at(9), topic_id=str(ENDED)), (), "has ended at offset 10"),
+    "the same, of a topic whose id is not known": (Look(0, 10, 10, end_at(9)), (), "has ended at offset 10"),
+    "another topic's mirroring has ended": (Look(0, 10, 10, end_at(9, UUID(int=1)), topic_id=str(ENDED)), (), 10),
+    "an end before the last batch": (Look(0, 10, 10, answer(9, end_at(7).records, AB), topic_id=str(ENDED)), (), 10),
+    "the end came back from the source": (Look(0, 10, 0, end_at(9), end_at(9), topic_id=str(ENDED)), (), 10),
     "recreated": (Look(0, 10, 0, OURS, answer(9, AB), is_recreated=True), (), "created again"),
 }
 

@@ -64,11 +64,13 @@ class FollowingInstance(Instance):
         source, target = await self._source.ends(key), await self._target.ends(key)
         is_recreated = self._topic_id(key.topic) not in (None, SOURCE_IDS[key.topic])
         look = Look(target.start, target.end, source.start, is_recreated=is_recreated)
-        if look.target_start == look.target_end or look.at < look.source_start:
+        if look.target_start == look.target_end:
             return look
         ours = await self._target.fetch(key, look.at, READS_ALL, wait_ms=0)
         if isinstance(ours, MillraceError):
             raise ours
+        if look.at < look.source_start:
+            return look._replace(ours=ours)
         theirs = await self._source.fetch(key, look.at, READS_ALL, wait_ms=0)
         if isinstance(theirs, FetchedData) and not theirs.records:
             beyond = await self._source.fetch(key, look.target_end, READS_ALL, wait_ms=0)
