@@ -204,10 +204,15 @@ class SimulatedCluster:
         if state is None or state.leader < 0 or set(state.isr) != set(self.replicas[key]):
             return False
         leader = self.brokers[state.leader].replicas.partitions.get(key)
-        if leader is None or (leader.last_stable_offset < leader.high_watermark and not self._may_stay_open(key)):
+        if leader is None or (self._has_open(leader) and not self._may_stay_open(key)):
             return False
         logs = [self.brokers[one].logs.logs().get(key) for one in self.replicas[key]]
         return {-1 if log is None else log.log_end_offset for log in logs} == {leader.high_watermark}
+
+    @staticmethod
+    def _has_open(leader: Any) -> bool:
+        """Returns whether a transaction is open, of which records may be deleted already."""
+        return bool(leader.log.producers.first_unstable_offset(leader.high_watermark) < leader.high_watermark)
 
     def is_led(self, key: TopicPartition) -> bool:
         """Returns whether a partition has a leader, and all replicas are in sync."""
