@@ -124,13 +124,19 @@ class FollowJudge:
     # The end.
 
     def is_done(self, key: TopicPartition, instances: int) -> bool:
-        """Returns whether all that the source has is there, or each instance has stopped."""
+        """Returns whether all that the source has is there, or each instance has stopped.
+
+        Of a source whose records are all deleted nothing comes, so that the target may end below it.
+        """
         if key in self.ends or len(self.stops[key]) >= instances:
             return True
         if key in self.histories:
             return False
-        logs = [cluster.log_of(key) for cluster in (self._source, self._target)]
-        return None not in logs and len({log.log_end_offset for log in logs}) == 1
+        theirs, ours = (cluster.log_of(key) for cluster in (self._source, self._target))
+        if theirs is None or ours is None:
+            return False
+        is_empty = theirs.log_start_offset == theirs.log_end_offset
+        return bool(ours.log_end_offset == theirs.log_end_offset or (is_empty and self._accepts_loss))
 
     def check(self, key: TopicPartition) -> None:
         """Compares the logs of a partition once all has healed."""
