@@ -176,5 +176,5 @@ def test_a_commit_that_is_late_finds_the_fence_of_those_who_took_its_operation_f
         assert Table.load(location, FS).fence() == 2
         _, transactions = swap(ledger_of(late), {0: LedgerEntry(1, 2)})
         with pytest.raises(CommitFailedError):
-            late._write_commit([file.add_action(0)], {}, late._properties(transactions, {"kind": "x"}))
+            late._write_commit([file.add_action(0)], {}, {}, late._properties(transactions, {"kind": "x"}))
     assert Table.load(location, FS).version == 2
