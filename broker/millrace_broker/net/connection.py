@@ -219,9 +219,12 @@ class Connection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """Goes on sending, as the peer reads again."""
+        """Goes on sending soon, as the peer reads again: a write that fails here would end the connection twice."""
         self._socket_full = self._outgoing.is_paused = False
         self.last_active = self._now_s()
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
         self._outgoing.resume()
         self._work_off_backlog()
 
