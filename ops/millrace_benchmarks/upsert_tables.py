@@ -20,9 +20,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from millrace.fs import OsFileSystem
 from millrace_benchmarks.harness import Samples
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, nulls_of
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY
@@ -36,7 +36,6 @@ from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.tables.open import mode_properties
 from millrace_pipelines.warehouse.tasks import Threads
 
-FS = OsFileSystem()
 Keys: TypeAlias = Literal["random", "recent"]
 FILE_ROWS = 1_000_000
 CHANGES = 1_000_000
@@ -61,7 +60,7 @@ class Upserted:
         properties = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench", **mode_properties(Mode.UPSERT)}
         properties |= {VECTORS_PROPERTY: "true"} if by_vectors else {}
         schema = ENVELOPE_SCHEMA
-        table = Table.load_or_create(str(location), FS, schema=schema, name="bench", configuration=properties)
+        table = Table.load_or_create(str(location), DISK, schema=schema, name="bench", configuration=properties)
         salt = salt_of(table.id)
         files = [
             _written(table.location, "made", np.arange(first, min(first + FILE_ROWS, keys)), first, salt)
@@ -91,14 +90,14 @@ class _Workers(Threads):
 
 
 def _upsert(location: str, keys: int, which: Keys, workers: int) -> Samples:
-    random = np.random.default_rng(Table.load(location, FS).version)
-    first = keys * (Table.load(location, FS).version + 1)  # of the offsets, behind all that are there
+    random = np.random.default_rng(Table.load(location, DISK).version)
+    first = keys * (Table.load(location, DISK).version + 1)  # of the offsets, behind all that are there
     numbers = random.choice(keys, CHANGES, replace=False) if which == "random" else np.arange(keys - CHANGES, keys)
     staged = [
         _written(location, "staged", part, first + at) for at, part in _parts(numbers.astype(np.int64), STAGED_FILES)
     ]
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    upsert = Upsert(staged, FS, expected={}, transactions={}, lineage={"kind": "load"}, tasks=_Workers(workers))
+    upsert = Upsert(staged, DISK, expected={}, transactions={}, lineage={"kind": "load"}, tasks=_Workers(workers))
     _, counts = upsert.commit(location)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     assert counts.updated == CHANGES, counts
@@ -114,7 +113,7 @@ def _parts(numbers: Indices, parts: int) -> Iterator[tuple[int, Indices]]:
 def _written(location: str, load_id: str, numbers: Indices, first: int, salt: bytes | None = None) -> DataFile:
     """Writes a file of keys by their numbers, at offsets from `first` on; with a salt, its index, too."""
     entries = None if salt is None else EntriesOfRows(salt)
-    with DataFileWriter(location, load_id, 0, ENVELOPE_SCHEMA, FS) as writer:
+    with DataFileWriter(location, load_id, 0, ENVELOPE_SCHEMA, DISK) as writer:
         for at, part in zip(count(first, BLOCK_ROWS), np.split(numbers, range(BLOCK_ROWS, len(numbers), BLOCK_ROWS))):
             rows = _rows(part, at)
             writer.write(rows)
@@ -123,7 +122,7 @@ def _written(location: str, load_id: str, numbers: Indices, first: int, salt: by
         file = writer.finish()
     assert file is not None
     if entries is not None:
-        keep_index(store_at(location, FS), file.name, entries)
+        keep_index(store_at(location, DISK), file.name, entries)
     return file
 
 

@@ -63,7 +63,7 @@ ConfigFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class MirrorAccess:
-    """The options that say which clusters and topics are mirrored; a file (`--config`) may say them, too."""
+    """The options of each mirror command for clusters and topics, which the file of `--config` may have instead."""
 
     source: Source = None
     target: Target = None

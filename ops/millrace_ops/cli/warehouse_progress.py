@@ -1,4 +1,4 @@
-"""How a load shows its progress on stderr: a bar on a terminal, else a line for each change."""
+"""A load writes its progress to stderr: as a bar on a terminal, else as a line for each change."""
 
 from __future__ import annotations
 

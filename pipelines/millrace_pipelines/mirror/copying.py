@@ -329,7 +329,7 @@ class Copying:
 
     @property
     def _is_due(self) -> bool:
-        """Whether the open transaction is to be committed now."""
+        """Returns whether a transaction is open and has all there is, its full size or its full age."""
         is_old = self._transaction.age_s >= self._interval_s
         return self._transaction.is_open and (self._has_all or is_old or self._transaction.size_bytes >= self._size.now)
 

@@ -1,4 +1,4 @@
-"""How a job of Spark is waited for: Ctrl-C ends it, and an error is told by its own sentence, not by Spark's pages."""
+"""Waits for a job of Spark: Ctrl-C ends the job, and of Spark's long reports only the task's own error is told."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ BLOCK_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class AskedKeys:
-    """The keys to look for: their hashes, rising, under the salt of the table."""
+    """The keys that an upsert looks for in files: their hashes, in rising order, and the salt that made these."""
 
     hashes: Hashes
     salt: bytes

@@ -32,7 +32,7 @@ from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentit
 CHAINS = ("AWS_", "AZURE_", "GOOGLE_")
 TRIALS = "_running/trial-"
 TRIED: set[tuple[str, ...]] = set()
-"""The buckets that this process has tried."""
+"""The buckets, each with its options, of which this process knows that they honour conditional writes."""
 
 
 class Known(NamedTuple):

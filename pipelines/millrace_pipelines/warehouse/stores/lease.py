@@ -47,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class Leases(Protocol):
-    """The leases of one table."""
+    """Holds leases of one table, and tells which operations hold one; a folder and a bucket do that differently."""
 
     def hold(self, operation_id: str) -> AbstractContextManager[Lease]:
         """Holds an operation's lease while the context lasts."""
