@@ -252,7 +252,7 @@ class Following(MirrorLoop):
             one.backoff.failed(self._now_s())
         else:
             one.backoff.succeeded()
-            one.counters.next_offset = follow.end_offset
+            one.counters.next_offset = follow.mirrored_end
             one.counters.trouble, one.counters.is_lasting = "", False
             self._troubles.works(str(follow.what))
             self._troubles.works(f"source {self._source}")

@@ -91,7 +91,7 @@ class FollowingInstance(Instance):
         piece = follow.piece
         if piece is None:
             return
-        told = await self._target.append(key, piece.end_offset, bytes(piece.records), -1)
+        told = await self._target.append(key, piece.end_offset, bytes(piece.records), piece.log_start_offset)
         if follow.piece is piece:
             follow.appended(told.end_offset, told.error)
 
