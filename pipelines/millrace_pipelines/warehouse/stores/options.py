@@ -98,7 +98,7 @@ def read_options(file: str) -> StoreOptions:
         with open(file, encoding="utf-8") as opened:
             said = json.load(opened)
         return StoreOptions(
-            {prefix: {key.lower(): str(value) for key, value in own.items()} for prefix, own in said.items()}
+            {prefix: {option_name(key): str(value) for key, value in own.items()} for prefix, own in said.items()}
         )
     except OSError as error:
         raise SetupError(f"{file}: the options of stores can't be read: {error.strerror}") from error
@@ -117,4 +117,9 @@ def parsed_options(pairs: Sequence[str]) -> dict[str, str]:
     split = [pair.partition("=") for pair in pairs]
     if any(not key or not equals for key, equals, _ in split):
         raise SetupError("an option of a store is written KEY=VALUE, such as aws_region=eu-central-1")
-    return {key.strip().lower(): value for key, _, value in split}
+    return {option_name(key.strip()): value for key, _, value in split}
+
+
+def option_name(key: str) -> str:
+    """Returns an option's name in small letters, but for one with a dot, which is a setting of Hadoop."""
+    return key if "." in key else key.lower()

@@ -73,6 +73,13 @@ def test_an_option_without_a_name_is_refused_without_its_text(pair):
     assert parsed_options(["AWS_Secret=a=b"]) == {"aws_secret": "a=b"}
 
 
+def test_a_setting_of_hadoop_keeps_its_capitals(tmp_path):
+    file = tmp_path / "stores.json"
+    file.write_text(json.dumps({"hdfs://lake": {"fs.defaultFS": "hdfs://lake"}}))
+    assert read_options(str(file)).of("hdfs://lake/t") == {"fs.defaultFS": "hdfs://lake"}
+    assert parsed_options(["fs.defaultFS=x"]) == {"fs.defaultFS": "x"}
+
+
 def test_no_value_is_shown():
     assert (
         str(StoreOptions({"s3://lake": {"aws_secret_access_key": "hush"}}))
