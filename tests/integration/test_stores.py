@@ -16,7 +16,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load, write_file
+from millrace_pipelines.warehouse.delta.file_actions import add_action
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LeaseLostError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -28,6 +28,7 @@ from millrace_pipelines.warehouse.stores.leases import conditional, lease, runni
 from millrace_pipelines.warehouse.stores.options import use_store_options
 from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER
 from millrace_pipelines.warehouse.stores.timed_leases import TimedLeases
+from millrace_pipelines.warehouse.table.files import DataFileWriter, remove_files_of_load, write_file
 from millrace_pipelines.warehouse.tables.find import table_locations
 from millrace_support.loads import Loads
 from millrace_support.stores.stand_ins import STAND_INS, losing_answers, missing, started
@@ -178,5 +179,5 @@ def test_a_commit_that_is_late_finds_the_fence_of_those_who_took_its_operation_f
         assert Table.load(location, FS).fence() == 2
         _, transactions = swap(ledger_of(late), {0: LedgerEntry(1, 2)})
         with pytest.raises(CommitFailedError):
-            late._write_commit([file.add_action(0)], {}, {}, late._properties(transactions, {"kind": "x"}))
+            late._write_commit([add_action(file, 0)], {}, {}, late._properties(transactions, {"kind": "x"}))
     assert Table.load(location, FS).version == 2

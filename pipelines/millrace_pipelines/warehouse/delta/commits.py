@@ -36,6 +36,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -44,47 +45,25 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, read_file
 from millrace.version import __version__
-from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store, checked_json, said_in
+from millrace_pipelines.warehouse.table.files import MarkedFile
+from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, parse_lineage
+from millrace_pipelines.warehouse.table.table import Commit
 
 COMMIT_SUFFIX = ".json"
 RESTORE = "RESTORE"
 LAST_CHECKPOINT = "_last_checkpoint"
 CHECKPOINT_SUFFIX = ".checkpoint.parquet"
-
-
-class Commit(NamedTuple):
-    """One commit in a table's log.
-
-    Attributes:
-        version: The version of the table that it made.
-        time_ms: When it was written, 0 where it does not say so.
-        operation: What Delta calls it, such as `WRITE`; empty where it does not say so.
-        lineage: What the commit says of itself as JSON; empty where another program made it.
-        transactions: The versions of application transactions that it set, by application id.
-        restored_to: The version to which it set the table back; None for other operations, and for one by time.
-        file_names: The data files that it added.
-        bytes: The size of these files together.
-    """
-
-    version: int
-    time_ms: int
-    operation: str
-    lineage: Lineage
-    transactions: Mapping[str, int]
-    restored_to: int | None
-    file_names: tuple[str, ...]
-    bytes: int
 
 
 def commits_after(table: Snapshot, version: int, limit: int) -> list[Commit]:
@@ -164,6 +143,17 @@ def _path(table: Snapshot, version: int) -> str:
 
 def _name(version: int) -> str:
     return f"{LOG_DIRECTORY}/{version:020d}{COMMIT_SUFFIX}"
+
+
+@contextmanager
+def commit_errors(location: str) -> Iterator[None]:
+    """Turns delta-rs's errors in a commit into StaleLedgerError where it was not made, into WarehouseError else."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise StaleLedgerError(f"{location}: another load committed first: {error}") from error
+    except (DeltaError, OSError) as error:
+        raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
 
 
 def put_commit(

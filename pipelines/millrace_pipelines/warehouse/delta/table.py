@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from deltalake.exceptions import TableNotFoundError as DeltaTableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -37,6 +36,8 @@ from millrace_pipelines.warehouse.delta.commits import (
     LEDGER_FILE,
     LedgerCopy,
     check_copy,
+    commit_errors,
+    commits_after,
     keep_copy,
     put_commit,
     read_commit,
@@ -44,23 +45,29 @@ from millrace_pipelines.warehouse.delta.commits import (
     remove_torn_end,
     transactions_at,
 )
-from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
-from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
-from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.snapshot import Snapshot
+from millrace_pipelines.warehouse.delta.deletion_vectors import mark_rows
+from millrace_pipelines.warehouse.delta.file_actions import add_action, remove_action
+from millrace_pipelines.warehouse.delta.log_actions import (
+    LoggedFile,
+    digests_of,
+    files_of_versions,
+    logged_files,
+    refused_by_log,
+)
+from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY, Snapshot
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
 from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile, NamedFile
+from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
+from millrace_pipelines.warehouse.table.table import NOTHING_MARKED, REWRITES_APP_ID, Commit, MarkRows
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL = 20
-REWRITES_APP_ID = "millrace/rewrites"
 COMMIT_ATTEMPTS = 10
-NOTHING_MARKED: Mapping[str, MarkedFile] = {}
 HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -107,6 +114,7 @@ class Table(Snapshot):
         name: str,
         configuration: Mapping[str, str],
         partition_by: Sequence[str] = (),
+        deletion_vectors: bool = False,
         clock: Clock = CLOCK,
         access: Access = Access.APPEND,
     ) -> Table:
@@ -118,7 +126,8 @@ class Table(Snapshot):
         if not _is_there(store):
             store.make()
             store.remove_durably([LEDGER_FILE])  # of a table that was here before
-            _create(store, schema, name, configuration, partition_by)
+            properties = {**configuration, VECTORS_PROPERTY: "true"} if deletion_vectors else configuration
+            _create(store, schema, name, properties, partition_by)
             store.sync_made()
         return cls.load_to_write(location, fs, clock, access=access)
 
@@ -147,6 +156,27 @@ class Table(Snapshot):
         table.check_ledger_copy()
         store.sync_commit(table.version)
         return table
+
+    @property
+    def row_marker(self) -> MarkRows | None:
+        """Returns what deletes rows of a file by a vector; None where the table does not ask for vectors."""
+        return mark_rows if self.takes_vectors else None
+
+    def digests(self) -> dict[str, str]:
+        """Returns the CRC-32C, as text, of this version's files by name, where the log has one."""
+        return digests_of(self)
+
+    def commit_of(self, version: int) -> Commit | None:
+        """Returns the commit that made a version; None where the log has its file no longer."""
+        return read_commit(self, version)
+
+    def commits_after(self, version: int, limit: int) -> list[Commit]:
+        """Returns the commits after a version up to this one, oldest first, at most `limit`, that the log has."""
+        return commits_after(self, version, limit)
+
+    def files_of_versions(self, since_ms: int) -> set[str]:
+        """Returns the names of files that versions since a time need, without the data files of this version."""
+        return files_of_versions(self, since_ms)
 
     def transaction_version(self, app_id: str) -> int | None:
         """Returns the version of an application id's last transaction; None where there was none.
@@ -247,8 +277,8 @@ class Table(Snapshot):
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
         now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed, marked)
         actions: list[AddAction | RemoveAction] = [
-            *(file.remove_action(now_ms, data_change=data_change) for file in removed),
-            *(file.add_action(now_ms, data_change=data_change) for file in files),
+            *(remove_action(file, now_ms, data_change=data_change) for file in removed),
+            *(add_action(file, now_ms, data_change=data_change) for file in files),
         ]
 
         def write() -> None:
@@ -367,7 +397,7 @@ class Table(Snapshot):
 
         def write() -> None:
             self._delta.create_write_transaction(
-                [file.add_action(now_ms) for file in files],
+                [add_action(file, now_ms) for file in files],
                 mode="overwrite",
                 schema=schema,
                 partition_by=self.partition_columns,
@@ -380,7 +410,7 @@ class Table(Snapshot):
     def _committed(self, write: Callable[[], None]) -> int:
         before = self.version
         confirm_leases()
-        with _commit_errors(self.location):
+        with commit_errors(self.location):
             write()
         self._delta.update_incremental()
         for version in range(before + 1, self.version + 1):
@@ -435,24 +465,6 @@ class Table(Snapshot):
             if size_bytes != file.size_bytes:
                 path = self._store.path(file.name)
                 raise WarehouseError(f"{path} has {size_bytes} bytes, its task wrote {file.size_bytes}")
-
-
-def load_if_there(location: str, fs: FileSystem) -> Table | None:
-    """Returns the newest version of a table; None where there is none."""
-    try:
-        return Table.load(location, fs)
-    except TableNotFoundError:
-        return None
-
-
-@contextmanager
-def _commit_errors(location: str) -> Iterator[None]:
-    try:
-        yield
-    except CommitFailedError as error:
-        raise StaleLedgerError(f"{location}: another load committed first: {error}") from error
-    except (DeltaError, OSError) as error:
-        raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
 
 
 def _is_there(store: Store) -> bool:

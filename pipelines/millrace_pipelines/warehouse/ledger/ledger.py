@@ -45,12 +45,13 @@ from millrace_pipelines.arrow import Field
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY, Accept, LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.warehouse.delta.files import write_file
-from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
-from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
+from millrace_pipelines.warehouse.rewrite import files_removed_on
 from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.table.files import write_file
+from millrace_pipelines.warehouse.table.lineage import Lineage, LineageRange
+from millrace_pipelines.warehouse.table.table import Table
 
 TOPIC_PROPERTY = "millrace.topic"
 TOPIC_ID_PROPERTY = "millrace.topicId"
@@ -165,7 +166,7 @@ def former_ledgers(table: Table) -> dict[str, dict[int, LedgerEntry]]:
 
 def read_ledger(location: str, fs: FileSystem = DISK) -> Ledger:
     """Returns the newest ledger of a table; raises TableNotFoundError where there is none."""
-    return ledger_of(Table.load(location, fs))
+    return ledger_of(load_table(location, fs))
 
 
 def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str, int | None], dict[str, int]]:
@@ -204,7 +205,7 @@ TRUNCATED = "log truncated"
 
 
 def skipped_location(table: str) -> str:
-    """Returns the location of the table of skipped ranges beside a table."""
+    """Returns the address of the table of skipped ranges beside a table."""
     return table.rstrip("/") + SKIPPED_SUFFIX
 
 
@@ -217,8 +218,10 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
     count = table.transaction_version(SKIPPED_APP_ID)
     if count is None:
         return 0
-    location = skipped_location(table.location)
-    skipped = Table.load_or_create(location, fs, schema=SCHEMA, name=f"{table.name} skipped", configuration={})
+    skipped = load_or_create(
+        skipped_location(table.address), fs, schema=SCHEMA, name=f"{table.name} skipped", configuration={}
+    )  # fmt: skip
+    location = skipped.location
     done = skipped.transaction_version(SKIPPED_APP_ID)
     if count == done:
         return 0

@@ -31,12 +31,12 @@ from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, binaries
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.choices import LOADED, Compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.lineage import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.split import Splitter
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
+from millrace_pipelines.warehouse.table.lineage import merged, packed
 
 MAX_PENDING_BYTES = 128 << 20
 MAX_OPEN_FILES = 16
@@ -139,7 +139,7 @@ class TaskResult:
     and `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets
     that are lost in damaged batches, but for the first ones, at which these are dead letters; `is_proven` says whether
     the reader can tell all these apart (Spark's connector can't). `recorded` has the offsets that gave a row or a dead
-    letter (`delta.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
+    letter (`table.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
     were read, whether written now or before; `late` counts the rows and dead letters whose event time was late;
     `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the
     log can't be read, if anything, and `refusal` why the task can't write into the table's folder, if it can't; then

@@ -38,12 +38,6 @@ from millrace_pipelines.warehouse.choices import (
     compression_properties,
     settled_compression,
 )
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import (
     ModeError,
     SchemaError,
@@ -51,6 +45,7 @@ from millrace_pipelines.warehouse.errors import (
     TableNotFoundError,
     TableRefusedError,
 )
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -64,8 +59,13 @@ from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evo
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
+from millrace_pipelines.warehouse.rewrite import read_rows
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.table import Table
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
 MODE_PROPERTY = "millrace.mode"
@@ -110,7 +110,7 @@ def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: File
             files = list(_rewritten(table, in_files, load_id, fs))
             table.replace(pa.schema([*in_files, *partitioned]), files, expected=expected, lineage=lineage)
     except BaseException:
-        table_now = Table.load(table.location, fs)
+        table_now = load_table(table.address, fs)
         if not any(load_id in name for name in table_now.file_names()):
             remove_files_of_load(table.location, load_id, fs)
         raise
@@ -148,7 +148,7 @@ class PlannedColumns(NamedTuple):
 class TableChanges:
     """The changes that `make_tables` makes to the tables of a load.
 
-    `created` has the locations of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
+    `created` has the addresses of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
     the number of files that are written again under wider columns.
     """
 
@@ -163,7 +163,7 @@ class FoundTables:
     """The tables of a load as they were found, and the mode, codec and columns that the load asks for.
 
     Attributes:
-        location: The location of the table of rows.
+        address: The address of the table of rows.
         topic: The topic's name.
         topic_id: The topic's current id.
         mode: The mode that is asked for; None for the table's own.
@@ -175,7 +175,7 @@ class FoundTables:
         wanted: What the declared schema, or the table's own, makes of the table; None for raw envelopes.
     """
 
-    location: str
+    address: str
     topic: str
     topic_id: str
     mode: Mode | None
@@ -198,11 +198,11 @@ class FoundTables:
 
     def changes(self) -> TableChanges:
         """Returns what is to be created, added and widened before rows can be written."""
-        missing = [self.location] if self.rows is None else []
+        missing = [self.address] if self.rows is None else []
         if self.wanted is None:
             return TableChanges(created=tuple(missing))
         if self.dead_letters is None:
-            missing.append(dead_letters_dir(self.location))
+            missing.append(dead_letters_dir(self.address))
         evolution = self.wanted.evolution
         return TableChanges(
             created=tuple(missing),
@@ -213,11 +213,11 @@ class FoundTables:
 
 
 LoadTable = Callable[[str, FileSystem], Table]
-"""Loads an existing table: `Table.load` changes nothing, `Table.load_to_write` repairs and syncs the log's end."""
+"""Loads an existing table: `load_table` changes nothing, `load_to_write` repairs and syncs the log's end."""
 
 
 def look_at_tables(
-    location: str,
+    address: str,
     topic: str,
     topic_id: str,
     payload: PayloadSchema | None,
@@ -226,7 +226,7 @@ def look_at_tables(
     mode: Mode | None = None,
     deletion_vectors: bool = False,
     compression: Compression | None = None,
-    load: LoadTable = Table.load,
+    load: LoadTable = load_table,
     access: Access = Access.APPEND,
 ) -> FoundTables:
     """Looks at the tables of a load, and at what changes by the declared schema, or the table's own without one.
@@ -242,10 +242,10 @@ def look_at_tables(
         LedgerError: The ledger is lost, or does not belong to the rows.
         TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
     """
-    rows = _existing(location, topic, fs, load)
+    rows = _existing(address, topic, fs, load)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
-    dead_letters = _existing_dead_letters(location, topic, fs, load, may_be_another_topics=wanted is None)
+    dead_letters = _existing_dead_letters(address, topic, fs, load, may_be_another_topics=wanted is None)
     if rows is not None:
         check_mode(rows, mode)
         is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
@@ -256,7 +256,7 @@ def look_at_tables(
         dead_letters.check_access(access)
         dead_letters.check_ledger_copy()
     return FoundTables(
-        location=location,
+        address=address,
         topic=topic,
         topic_id=topic_id,
         mode=mode,
@@ -294,7 +294,7 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
         return LoadTables(rows, None, None if existing is None else _with_columns_of_today(existing))
     if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
-    dead_letters = existing or _dead_letters_table(found.location, _topic_properties(found), fs)
+    dead_letters = existing or _dead_letters_table(found.address, _topic_properties(found), fs)
     return LoadTables(rows, wanted.payload, _with_columns_of_today(dead_letters))
 
 
@@ -306,9 +306,9 @@ def _choose_compression(table: Table, compression: Compression | None) -> None:
         table.configure(properties, expected={}, transactions={}, lineage=lineage)
 
 
-def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Table | None:
+def _existing(address: str, topic: str, fs: FileSystem, load: LoadTable) -> Table | None:
     try:
-        table = load(location, fs)
+        table = load(address, fs)
     except TableNotFoundError:
         return None
     _check_topic(table, topic)
@@ -316,11 +316,11 @@ def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Tab
 
 
 def _existing_dead_letters(
-    location: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
+    address: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
 ) -> Table | None:
     """Returns the dead letters beside a table, None without; a raw table has none until its first dead letter."""
     try:
-        return _existing(dead_letters_dir(location), topic, fs, load)
+        return _existing(dead_letters_dir(address), topic, fs, load)
     except TopicRecreatedError:
         if may_be_another_topics:
             return None
@@ -364,7 +364,6 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
 def _made(found: FoundTables, fs: FileSystem) -> Table:
     """Creates the table of rows; where another load has created it meanwhile, returns that one."""
     properties = _topic_properties(found) | mode_properties(found.mode) | compression_properties(found.compression)
-    properties |= {VECTORS_PROPERTY: "true"} if found.deletion_vectors else {}
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
     partition_by: list[str] = []
     schema = found.wanted and found.wanted.payload.schema
@@ -375,13 +374,14 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
         if (event_time := payload.schema.event_time) is not None:
             columns.append(event_time.partition_field)
             partition_by.append(event_time.partition_field.name)
-    table = Table.load_or_create(
-        found.location,
+    table = load_or_create(
+        found.address,
         fs,
         schema=pa.schema(columns),
         name=found.topic,
         configuration=properties,
         partition_by=partition_by,
+        deletion_vectors=found.deletion_vectors,
     )
     _check_topic(table, found.topic)
     if own_schema(table) != schema:
@@ -393,15 +393,15 @@ def made_dead_letters(rows: Table, fs: FileSystem) -> Table:
     """Returns the table of dead letters beside a table of raw envelopes; makes it where there is none yet."""
     ledger = ledger_of(rows)
     properties = {TOPIC_PROPERTY: ledger.topic, TOPIC_ID_PROPERTY: ledger.topic_id}
-    return _dead_letters_table(rows.location, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
+    return _dead_letters_table(rows.address, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
 
 
-def _dead_letters_table(location: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
+def _dead_letters_table(address: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
     """Returns the table of dead letters, which is created where it is missing."""
     topic = properties[TOPIC_PROPERTY]
     name = f"{topic} dead letters"
-    table = Table.load_or_create(
-        dead_letters_dir(location), fs, schema=DEAD_LETTER_SCHEMA, name=name, configuration=properties
+    table = load_or_create(
+        dead_letters_dir(address), fs, schema=DEAD_LETTER_SCHEMA, name=name, configuration=properties
     )
     _check_topic(table, topic)
     return table

@@ -21,7 +21,7 @@ import numpy as np
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.stores.addresses import spark_address, store_at
 from millrace_pipelines.warehouse.stores.options import store_options
 
@@ -39,7 +39,7 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
     """
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  importing a name of the warehouse loads none
 
-    table = Table.load(location, fs)
+    table = load_table(location, fs)
     schema = from_arrow_schema(table.schema)
     paths = table.files()
     if not paths:

@@ -16,20 +16,18 @@ bytes that a power cut can take away.
 from __future__ import annotations
 
 import io
-import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, TypedDict, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypedDict, cast
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.fs import FileSystem
 from millrace.records.checksum import crc32c
@@ -51,6 +49,8 @@ Bound: TypeAlias = int | str
 DIGEST = "crc32c"
 INDEX_FOLDER = "_keys"
 INDEX_SUFFIX = ".keys"
+VECTOR_PREFIX = "deletion_vector_"
+VECTOR_SUFFIX = ".bin"
 
 
 def file_prefix(load_id: str) -> str:
@@ -74,6 +74,17 @@ def indexed_name(name: str) -> str | None:
     if name.startswith(f"{INDEX_FOLDER}/") and name.endswith(INDEX_SUFFIX):
         return name.removeprefix(f"{INDEX_FOLDER}/").removesuffix(INDEX_SUFFIX)
     return None
+
+
+def vector_name(number: uuid.UUID) -> str:
+    """Returns the name of a file with a deletion vector."""
+    return f"{VECTOR_PREFIX}{number}{VECTOR_SUFFIX}"
+
+
+def is_vector(name: str) -> bool:
+    """Returns whether a file has deletion vectors, by its name."""
+    base = name.rpartition("/")[2]
+    return base.startswith(VECTOR_PREFIX) and base.endswith(VECTOR_SUFFIX)
 
 
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem, *, but: Collection[str] = frozenset()) -> None:
@@ -311,14 +322,6 @@ class DataFile:
     statistics: Statistics = field(default_factory=Statistics)
     digest: str | None = None
 
-    def add_action(self, modified_ms: int, *, data_change: bool = True) -> AddAction:
-        """Returns Delta's add action for the file; `data_change` is False where its rows come from removed files."""
-        statistics: dict[str, object] = {"numRecords": self.rows, **self.statistics}
-        if self.digest is not None:
-            statistics[DIGEST] = self.digest
-        stats = json.dumps(statistics)
-        return AddAction(self.name, self.size_bytes, self.partition_values, modified_ms, data_change, stats)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
@@ -328,9 +331,15 @@ class NamedFile:
     size_bytes: int | None = None
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
-    def remove_action(self, now_ms: int, *, data_change: bool = True) -> RemoveAction:
-        """Returns Delta's remove action for the file."""
-        return RemoveAction(self.name, data_change, now_ms, self.size_bytes, dict(self.partition_values))
+
+class MarkedFile(NamedTuple):
+    """How a commit is to name a data file of so many rows of which a deletion vector deletes some.
+
+    `vector` describes the vector as the table's format has it.
+    """
+
+    vector: Mapping[str, Any]
+    rows: int
 
 
 def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -18,11 +18,11 @@ import pyarrow.fs as pafs
 
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import FolderNotSharedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import sees_lease
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.table.table import Table
 
 ONE_FOLDER = (
     "all executors need the table's folder under the path that the driver has it by: mount it on their machines, or "
@@ -48,7 +48,7 @@ class TaskTable:
     operation_id: str | None = None
 
     @classmethod
-    def of(cls, table: Snapshot, fs: FileSystem, operation_id: str | None = None) -> Self:
+    def of(cls, table: Table, fs: FileSystem, operation_id: str | None = None) -> Self:
         """Returns what tasks need of a table's version."""
         return cls(
             location=table.location,
@@ -97,5 +97,5 @@ class TaskTable:
         self.__dict__.update(state | {"kept": kept})
 
 
-AnyTable: TypeAlias = Snapshot | TaskTable
+AnyTable: TypeAlias = Table | TaskTable
 """A version of a table whose files can be read: the driver's, or a task's."""
