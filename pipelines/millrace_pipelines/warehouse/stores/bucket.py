@@ -56,7 +56,7 @@ class Bucket(Store):
     is_local = False
 
     def __init__(self, address: str, name: str, prefix: str, options: Options) -> None:
-        self._files = BucketFiles(name, opened(address, tuple(sorted(options.items())), _environment()))
+        self._files = BucketFiles(address, name, opened(address, tuple(sorted(options.items())), _environment()))
         self._prefix = prefix
         self._trial = (address, *_environment_of(options))
         filesystem = pafs.PyFileSystem(self._files)
@@ -119,7 +119,7 @@ class Bucket(Store):
     def fetch(self, name: str) -> Known | None:
         """Returns a small object with its facts; None where there is none."""
         try:
-            with store_errors(self.path(name)):
+            with store_errors(f"{self.location}/{name}"):
                 found = obstore.get(self._files.objects, self._key(name))
                 meta = cast("dict[str, Any]", found.meta)
                 facts = ObjectFacts(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"], meta["version"])
@@ -138,7 +138,7 @@ class Bucket(Store):
 
     def remove(self, name: str) -> None:
         """Removes an object, which may be gone already."""
-        with store_errors(self.path(name)), suppress(FileNotFoundError):
+        with store_errors(f"{self.location}/{name}"), suppress(FileNotFoundError):
             obstore.delete(self._files.objects, self._key(name))
 
     def remove_durably(self, names: Iterable[str]) -> None:
@@ -181,7 +181,7 @@ class Bucket(Store):
         )
 
     def _put(self, name: str, content: bytes, mode: Any) -> None:
-        with store_errors(self.path(name)):
+        with store_errors(f"{self.location}/{name}"):
             obstore.put(self._files.objects, self._key(name), content, mode=mode, use_multipart=False)
 
     def _key(self, name: str) -> str:
