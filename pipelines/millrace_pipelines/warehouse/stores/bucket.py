@@ -6,7 +6,9 @@ two promises of the store, which are tried once by each process that makes a tab
     create      an object is written only where there is none: of two, the second fails
     update      an object is written only over the version that was read
 
-A store that does not keep them is refused, for in it a commit would overwrite another one without a word.
+A store that does not keep them is refused, for in it a commit would overwrite another one without a word. So is one in
+which others commit by a lock in DynamoDB, as Delta Lake's S3DynamoDBLogStore does: they put commits without a
+condition, and delta-rs has that lock no longer.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from obstore.store import ObjectStore, from_url
 
 from millrace_pipelines.warehouse.errors import AddressError, UnsafeStoreError
 from millrace_pipelines.warehouse.stores.bucket_files import BucketFiles, ObjectFacts, store_errors
-from millrace_pipelines.warehouse.stores.option_names import CLIENT
+from millrace_pipelines.warehouse.stores.option_names import CLIENT, NO_LOCK
 from millrace_pipelines.warehouse.stores.options import Options
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store
 
 CHAINS = ("AWS_", "AZURE_", "GOOGLE_")
+LOCK_VARIABLE = "AWS_S3_LOCKING_PROVIDER"
 TRIALS = "_running/trial-"
 TRIED: set[tuple[str, ...]] = set()
 """The buckets, each with its options, of which this process knows that they honour conditional writes."""
@@ -150,8 +153,10 @@ class Bucket(Store):
         """Tries whether the store keeps its promises, once in each process.
 
         Raises:
-            UnsafeStoreError: It does not.
+            UnsafeStoreError: It does not, or others commit by a lock that is not taken here.
         """
+        if self.location.startswith("s3:") and os.environ.get(LOCK_VARIABLE):
+            raise UnsafeStoreError(f"{self.location}: {LOCK_VARIABLE} is set, but {NO_LOCK}")
         if self._trial in TRIED:
             return
         name = f"{TRIALS}{uuid.uuid4().hex}"
