@@ -15,7 +15,8 @@ WarehouseError
 ├── FolderNotSharedError      an executor does not see the table's folder, or may not write into it
 ├── AddressError              an address that names no store, or no table in one
 ├── StoreError                a store that does not do what it is asked; another run may pass
-│   └── StoreDeniedError      a store that refuses the credentials, or a right that they lack
+│   ├── StoreDeniedError      a store that refuses the credentials, or a right that they lack
+│   └── BucketNotFoundError   a bucket that its store does not have
 ├── UnsafeStoreError          a store in which two writers could overwrite one another's commit
 ├── LeaseLostError            an operation that was taken for dead; nothing of it was committed
 └── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
@@ -96,6 +97,10 @@ class StoreError(WarehouseError, OSError, retriable=True):
 
 class StoreDeniedError(StoreError, retriable=False):
     """A store refuses the credentials, or a right that they lack."""
+
+
+class BucketNotFoundError(StoreError, retriable=False):
+    """A store has no bucket, or container, of this name."""
 
 
 class UnsafeStoreError(WarehouseError):

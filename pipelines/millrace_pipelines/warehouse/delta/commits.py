@@ -55,6 +55,7 @@ from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, actions_o
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.refusals import one_line, refusal
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store, checked_json, said_in
 from millrace_pipelines.warehouse.table.files import MarkedFile
 from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, parse_lineage
@@ -153,7 +154,9 @@ def commit_errors(location: str) -> Iterator[None]:
     except CommitFailedError as error:
         raise StaleLedgerError(f"{location}: another load committed first: {error}") from error
     except (DeltaError, OSError) as error:
-        raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
+        if (denied := refusal(location, str(error))) is not None:
+            raise denied from error
+        raise WarehouseError(f"{location}: the commit may or may not be made: {one_line(str(error))}") from error
 
 
 def put_commit(

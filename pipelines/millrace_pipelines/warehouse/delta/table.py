@@ -58,6 +58,7 @@ from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY, Snapsh
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
+from millrace_pipelines.warehouse.stores.refusals import one_line, refusal, refusals
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile, NamedFile
@@ -96,9 +97,11 @@ class Table(Snapshot):
         except DeltaTableNotFoundError:
             raise TableNotFoundError(f"{location}: no Delta table here") from None
         except (DeltaError, OSError) as error:
+            if (denied := refusal(store.location, str(error))) is not None:
+                raise denied from error
             if (refused := refused_by_log(store)) is not None:
                 raise TableRefusedError(refused) from error
-            raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
+            raise WarehouseError(f"{location}: not a table that can be read: {one_line(str(error))}") from error
         table = cls(store, delta, clock, copy)
         table.check_access(Access.READ)
         table.kept_rows()  # raises where they can't be read
@@ -468,7 +471,8 @@ class Table(Snapshot):
 
 
 def _is_there(store: Store) -> bool:
-    return DeltaTable.is_deltatable(store.location, store.storage_options)
+    with refusals(store.location):
+        return DeltaTable.is_deltatable(store.location, store.storage_options)
 
 
 def _create(
@@ -489,5 +493,7 @@ def _create(
             raise_if_key_not_exists=False,
         )
     except (DeltaError, OSError) as error:
+        if (denied := refusal(store.location, str(error))) is not None:
+            raise denied from error
         if not _is_there(store):
-            raise WarehouseError(f"{store.location}: the table can't be made: {error}") from error
+            raise WarehouseError(f"{store.location}: the table can't be made: {one_line(str(error))}") from error

@@ -6,23 +6,18 @@ Paths begin with the bucket's name. There are no folders: a path is one as long 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import NamedTuple, cast
 
 import obstore
 import pyarrow as pa
 import pyarrow.fs as pafs
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore
 
-from millrace_pipelines.warehouse.errors import StoreDeniedError, StoreError
+from millrace_pipelines.warehouse.errors import StoreError
+from millrace_pipelines.warehouse.stores.refusals import one_line, refusal
 from millrace_pipelines.warehouse.stores.store_files import CountingWriter, RangeReader, StoreFiles
 
 PART_BYTES = 8 << 20
@@ -39,9 +34,16 @@ class ObjectFacts(NamedTuple):
 
 
 class BucketFiles(StoreFiles):
-    """The objects of one bucket as pyarrow's files; `name` is the bucket's, which paths begin with."""
+    """The objects of one bucket as pyarrow's files.
 
-    def __init__(self, name: str, objects: ObjectStore) -> None:
+    Args:
+        address: The bucket's own address, such as `s3://lake`.
+        name: The bucket's name, which paths begin with.
+        objects: Its client.
+    """
+
+    def __init__(self, address: str, name: str, objects: ObjectStore) -> None:
+        self.address = address
         self.name = name
         self.objects = objects
 
@@ -49,17 +51,21 @@ class BucketFiles(StoreFiles):
         """Returns the key in the bucket of a path."""
         return path.removeprefix(self.name).strip("/")
 
+    def errors(self, path: str) -> AbstractContextManager[None]:
+        """Returns a context in which obstore's errors about a path become those of files, or of stores."""
+        return store_errors(f"{self.address}/{self.key(path)}")
+
     def facts(self, key: str) -> ObjectFacts | None:
         """Returns an object's facts; None where there is none."""
         try:
-            with store_errors(f"{self.name}/{key}"):
+            with self.errors(key):
                 return _facts(obstore.head(self.objects, key))
         except FileNotFoundError:
             return None
 
     def below(self, prefix: str) -> list[ObjectFacts]:
         """Returns all objects below a prefix, by their keys."""
-        with store_errors(f"{self.name}/{prefix}"):
+        with self.errors(prefix):
             found = obstore.list(self.objects, prefix or None, chunk_size=1000)
             return sorted(_facts(one) for chunk in found for one in chunk)
 
@@ -73,7 +79,7 @@ class BucketFiles(StoreFiles):
         if selector.recursive:
             infos = [self._file_info(one) for one in self.below(folder)]
         else:
-            with store_errors(selector.base_dir):
+            with self.errors(selector.base_dir):
                 found = obstore.list_with_delimiter(self.objects, folder or None)
             folders = [pafs.FileInfo(f"{self.name}/{one}", pafs.FileType.Directory) for one in found["common_prefixes"]]
             infos = [*folders, *(self._file_info(_facts(one)) for one in found["objects"])]
@@ -88,7 +94,7 @@ class BucketFiles(StoreFiles):
             raise FileNotFoundError(f"{path}: no such object")
 
         def fetch(start: int, length: int) -> bytes:
-            with store_errors(path):
+            with self.errors(path):
                 return bytes(obstore.get_range(self.objects, facts.key, start=start, length=length))
 
         return pa.PythonFile(RangeReader(facts.size_bytes, fetch), mode="r")
@@ -96,11 +102,11 @@ class BucketFiles(StoreFiles):
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002  # none is written
         """Opens an object for writing; it is there once it is closed."""
         file = obstore.open_writer(self.objects, self.key(path), buffer_size=PART_BYTES)
-        return pa.PythonFile(CountingWriter(file, lambda: store_errors(path)), mode="w")
+        return pa.PythonFile(CountingWriter(file, lambda: self.errors(path)), mode="w")
 
     def delete_file(self, path: str) -> None:
         """Removes an object, which may be gone already."""
-        with store_errors(path):
+        with self.errors(path):
             obstore.delete(self.objects, self.key(path))
 
     def create_dir(self, path: str, recursive: bool) -> None:  # pyarrow's signature
@@ -113,12 +119,12 @@ class BucketFiles(StoreFiles):
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: ARG002
         """Removes all objects below a path."""
         keys = [one.key for one in self.below(self.key(path))]
-        with store_errors(path):
+        with self.errors(path):
             obstore.delete(self.objects, keys)
 
     def copy_file(self, src: str, dest: str) -> None:
         """Copies an object."""
-        with store_errors(src):
+        with self.errors(src):
             obstore.copy(self.objects, self.key(src), self.key(dest))
 
     def move(self, src: str, dest: str) -> None:
@@ -137,7 +143,7 @@ class BucketFiles(StoreFiles):
         facts = self.facts(self.key(path))
         if facts is not None:
             return self._file_info(facts)
-        with store_errors(path):
+        with self.errors(path):
             inside = obstore.list_with_delimiter(self.objects, self.key(path) or None)
         is_folder = bool(inside["objects"] or inside["common_prefixes"])
         return pafs.FileInfo(path, pafs.FileType.Directory if is_folder else pafs.FileType.NotFound)
@@ -160,20 +166,19 @@ def _facts(meta: object) -> ObjectFacts:
 
 
 @contextmanager
-def store_errors(path: str) -> Iterator[None]:
-    """Raises obstore's errors as those of files, or of stores; a missing object stays FileNotFoundError."""
+def store_errors(where: str) -> Iterator[None]:
+    """Raises obstore's errors as those of files, or of stores; a missing object stays FileNotFoundError.
+
+    Args:
+        where: The address of what is asked for.
+    """
     try:
         yield
-    except FileNotFoundError:
-        raise
     except (AlreadyExistsError, PreconditionError) as error:
-        raise FileExistsError(f"{path}: another version is there") from error
-    except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise StoreDeniedError(f"{path}: the store refuses this with these credentials: {_sentence(error)}") from error
-    except BaseError as error:
-        raise StoreError(f"{path}: the store does not do it: {_sentence(error)}") from error
-
-
-def _sentence(error: Exception) -> str:
-    """Returns the first line of an error of obstore, which goes on with its source's data."""
-    return str(error).partition("\n")[0].partition("<?xml")[0].strip()
+        raise FileExistsError(f"{where}: another version is there") from error
+    except (BaseError, FileNotFoundError) as error:
+        if (refused := refusal(where, str(error))) is not None:
+            raise refused from error
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise StoreError(f"{where}: the store does not do it: {one_line(str(error))}") from error

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
-from millrace_pipelines.warehouse.errors import StoreDeniedError, StoreError
+from millrace_pipelines.warehouse.errors import StoreError
+from millrace_pipelines.warehouse.stores.refusals import refusal
 from millrace_pipelines.warehouse.stores.store_files import CountingWriter, RangeReader, StoreFiles
 
 FOLDER_MODE = 0o755
 SETTINGS = ("HADOOP_", "KRB5")
-DENIED = re.compile(r"AccessControlException|AuthorizationException|InvalidToken|SASL|GSSAPI", re.IGNORECASE)
 
 
 class HdfsClient:
@@ -31,12 +31,12 @@ class HdfsClient:
 
     def __init__(self, address: str, options: Mapping[str, str]) -> None:
         self.address = address
-        with self.errors("", "use"):
+        with self.errors("", "read"):
             self._client = Client(address, dict(options))
 
     def get_file_info(self, path: str) -> FileStatus:
         """Returns the status of a file or folder; raises FileNotFoundError where there is none."""
-        with self.errors(path, "look at"):
+        with self.errors(path, "read"):
             return self._client.get_file_info(path)
 
     def list_status(self, path: str) -> list[FileStatus]:
@@ -72,7 +72,7 @@ class HdfsClient:
 
     def mkdirs(self, path: str, permission: int = FOLDER_MODE, create_parent: bool = True) -> None:
         """Creates a folder, and those above it, where it is not there."""
-        with self.errors(path, "make"):
+        with self.errors(path, "write"):
             self._client.mkdirs(path, permission, create_parent)
 
     def rename(self, source: str, target: str, overwrite: bool = False) -> None:
@@ -93,10 +93,10 @@ class HdfsClient:
         except (FileNotFoundError, FileExistsError, IsADirectoryError) as error:
             raise type(error)(f"{self.address}{path}: {_sentence(error)}") from error
         except (OSError, RuntimeError, ValueError) as error:
-            where, said = f"{self.address}{path}", _sentence(error)
-            if DENIED.search(str(error)):
-                raise StoreDeniedError(f"{where}: HDFS does not let this user {tried} it: {said}") from error
-            raise StoreError(f"{where}: HDFS does not {tried} it: {said}") from error
+            where = f"{self.address}{path}"
+            if (refused := refusal(where, str(error), tried)) is not None:
+                raise refused from error
+            raise StoreError(f"{where}: tried to {tried} there; HDFS does not do it: {_sentence(error)}") from error
 
 
 class HdfsFiles(StoreFiles):

@@ -48,6 +48,11 @@ NAMES: Mapping[str, frozenset[str]] = {
     "hdfs": frozenset(),
 }  # fmt: skip
 EVERY = frozenset(chain.from_iterable(NAMES.values()))
+LOCK_NAMES = frozenset({"aws_s3_locking_provider", "delta_dynamo_table_name", "aws_endpoint_url_dynamodb"})
+NO_LOCK = (
+    "a lock in DynamoDB can't be taken: delta-rs, which makes the commits, has none any more; let all writers commit "
+    "by conditional writes"
+)
 SECRET = re.compile(r"secret|password|sas_|bearer|token$|(account|access|master|encryption)_key$|customer_key")
 SEPARATOR = "://"
 
@@ -72,7 +77,9 @@ def name_faults(prefix: str, names: Iterable[str]) -> list[str]:
     is_hadoop = scheme == "hdfs" or not prefix
     where = f"{prefix}: " if prefix else ""
     return [
-        f"{where}there is no option {name} of a store{did_you_mean(name, known)}"
+        f"{where}{name}: {NO_LOCK}"
+        if name in LOCK_NAMES
+        else f"{where}there is no option {name} of a store{did_you_mean(name, known)}"
         for name in map(option_name, names)
         if name not in known and not (is_hadoop and "." in name)
     ]

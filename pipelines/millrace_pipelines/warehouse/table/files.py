@@ -18,7 +18,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
@@ -155,8 +156,9 @@ class DataFileWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and self._writer is not None:
-            self._close()
-            self._store.remove(self._name)
+            with suppress(WarehouseError, OSError):  # the first error says what is wrong; what is left is garbage
+                self._close()
+                self._store.remove(self._name)
 
     def write(self, table: pa.Table) -> None:
         """Adds rows, which have exactly the columns of `schema`."""

@@ -227,6 +227,16 @@ def losing_answers(store: StandIn, count: int = 1) -> Iterator[StandIn]:
         yield store.through(port)
 
 
+@contextmanager
+def forgetting_conditions(store: StandIn) -> Iterator[StandIn]:
+    """Yields the same store behind a relay that forgets the conditions of requests."""
+    port = free_port()
+    relay = [sys.executable, "-m", "millrace_support.stores.forgetful_relay", str(port), str(store.port)]
+    with _server(relay, SUPPORT):
+        _once_up(lambda: Request(f"http://{LOOPBACK}:{port}/"))
+        yield store.through(port)
+
+
 def missing(name: str) -> str | None:
     """Returns why a stand-in can't be started here, in a sentence; None where it can."""
     _, program = STAND_INS[name]

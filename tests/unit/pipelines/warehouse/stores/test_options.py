@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from millrace.errors import SetupError
 from millrace_pipelines.warehouse.errors import AddressError
 from millrace_pipelines.warehouse.stores.bucket import opened
-from millrace_pipelines.warehouse.stores.option_names import CLIENT, EVERY, NAMES, is_secret
+from millrace_pipelines.warehouse.stores.option_names import CLIENT, EVERY, NAMES, NO_LOCK, is_secret
 from millrace_pipelines.warehouse.stores.options import (
     VARIABLE,
     StoreOptions,
@@ -99,6 +99,7 @@ def test_a_setting_of_hadoop_keeps_its_capitals(tmp_path):
         ("abfss://c@a", "azure_acount", "abfss://c@a: there is no option azure_acount of a store"),
         ("hdfs://h", "replication", "hdfs://h: there is no option replication of a store"),
         ("s3://lake", "fs.defaultFS", "s3://lake: there is no option fs.defaultFS of a store"),
+        ("s3://lake", "AWS_S3_LOCKING_PROVIDER", f"s3://lake: aws_s3_locking_provider: {NO_LOCK}"),
         ("s4://lake", "aws_region", "s4://lake: no address of a store begins so; did you mean s3://?"),
         ("/srv", "aws_region", "/srv: no address of a store begins so"),
     ],
