@@ -105,8 +105,9 @@ peers-if-possible:
 AZURITE := 3.37.0
 FAKE_GCS := v1.56.1
 MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
+STORES := $(patsubst %,.peers/stores-%/.complete,azure gcs hdfs minio)
 
-stores: .peers/stores-azure/.complete .peers/stores-gcs/.complete .peers/stores-minio/.complete ## MinIO, fake-gcs-server and Azurite, in which tests keep tables (needs go and npm)
+stores: $(STORES) ## MinIO, fake-gcs-server, Azurite and Hadoop's MiniDFS, in which tests keep tables (needs go, npm and Maven's mvn)
 
 .peers/stores-gcs/.complete:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
@@ -127,7 +128,8 @@ stores: .peers/stores-azure/.complete .peers/stores-gcs/.complete .peers/stores-
 	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives kafka $*
 	@touch $@
 
-.peers/mirrormaker2/.complete .peers/spark-delta/.complete .peers/spark-s3/.complete: .peers/%/.complete: tests/peers/%/pom.xml
+POMS := mirrormaker2 spark-delta spark-s3 stores-hdfs
+$(patsubst %,.peers/%/.complete,$(POMS)): .peers/%/.complete: tests/peers/%/pom.xml
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -345,3 +346,64 @@ def test_an_assets_failure_is_the_jobs_own_sentence_and_is_not_tried_again(clust
     [failure] = result.get_step_failure_events()
     assert "words-1, offsets 0 to 0: the job's function failed: ValueError: a bad value" in str(failure)
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
+
+
+@pytest.fixture
+def alone(broker_without_zookeeper, tmp_path):
+    """Options for a broker beside which there is no ZooKeeper; its topic `words` is there."""
+    with Cluster(broker_without_zookeeper.bootstrap) as cluster:
+        Admin(cluster).create_topic("words", PARTITIONS)
+    return RunOptions(zookeeper="", bootstrap=broker_without_zookeeper.bootstrap, output=str(tmp_path / "output"))
+
+
+@pytest.fixture
+def broker_without_zookeeper(tmp_path):
+    with BrokerProcess(tmp_path / "broker") as broker:
+        yield broker
+
+
+def test_without_a_zookeeper_a_run_shares_the_partitions_out(alone):
+    with Cluster(alone.bootstrap) as cluster:
+        produce(cluster, "a", "b")
+        lines = []
+        report = run_workers(listed, alone, workers=2, on_line=lambda number, line: lines.append((number, line)))
+        assert (report.records, report.lag, report.workers, report.failures) == (2 * PARTITIONS, 0, 2, ())
+        assert {(number, part[0]) for number, line in lines for part in line.get("ranges", ())} == {
+            *((0, 0), (1, 1), (0, 2), (1, 3))
+        }
+        produce(cluster, "c")
+        assert consume(listed, alone)
+        assert run_workers(listed, alone, workers=2).workers == 0
+    assert found(alone) == expected("a", "b", "c")
+
+
+def test_without_a_zookeeper_a_killed_worker_leaves_its_part_to_the_next_run(alone):
+    with Cluster(alone.bootstrap) as cluster:
+        produce(cluster, "a", "b")
+    program = [sys.executable, "-c", KILLED_BETWEEN, "", alone.bootstrap, alone.output]
+    assert subprocess.run(program, check=False).returncode == 9
+    assert consume(listed, alone)
+    assert found(alone) == expected("a", "b")
+
+
+def test_without_a_zookeeper_aborted_records_and_markers_are_passed_over(alone):
+    producer = confluent_kafka.Producer({"bootstrap.servers": alone.bootstrap, "transactional.id": "t"})
+    producer.init_transactions()
+    for value, end in (("a", producer.commit_transaction), ("lost", producer.abort_transaction)):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce("words", value, partition=partition)
+        producer.flush()
+        end()
+    with Cluster(alone.bootstrap) as cluster:
+        await_stable(cluster, 4)
+    assert run_workers(listed, alone, workers=3).lag == 0
+    assert found(alone) == expected("a")
+
+
+def test_without_a_zookeeper_two_runs_at_the_same_time_double_nothing(alone):
+    with Cluster(alone.bootstrap) as cluster:
+        produce(cluster, *(str(number) for number in range(2_000)))
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(lambda _: consume(listed, alone), range(2)))
+    assert found(alone) == expected(*(str(number) for number in range(2_000)))

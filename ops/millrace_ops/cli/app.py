@@ -46,6 +46,7 @@ from millrace_ops.cli.options import CLOCK, FS, MAX_BROKERS, Json
 from millrace_ops.cli.output import print_json, print_table
 from millrace_ops.cli.platform import use_platform
 from millrace_ops.cli.profile import use_profile
+from millrace_ops.cli.warehouse_engine import Settings, spark_settings
 
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -64,19 +65,39 @@ def demo(
     ] = ".millrace/demo",
     brokers: Annotated[int, typer.Option(min=1, max=MAX_BROKERS, help="How many brokers.")] = 1,
     secure: Annotated[bool, typer.Option("--secure", help="On a hardened platform: TLS, users and rights.")] = False,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT[,...]", help="A Kafka that runs already, in place of brokers of the demo's."),
+    ] = None,
+    client_config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Its client properties of security; send:FILE for a cluster's.")
+    ] = None,
+    warehouse: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the tables go: a folder, or s3://bucket/path.")
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*,3]",
+    conf: Settings = None,
 ) -> None:
     """Take a year of flights from a producer to a queried table.
 
     336,776 flights are loaded twice under Dagster, and every figure is checked; exit status 0 if all are right.
+    Source, engine and store are this machine's unless options give other addresses.
     """
     from rich.console import Console
 
-    from millrace_ops.demo.demo import run_demo
+    from millrace_ops.demo.demo import Elsewhere, run_demo
     from millrace_ops.demo.flights import read_airlines
     from millrace_ops.demo.report import print_outcome
 
     console = Console()
-    outcome = run_demo(directory, console, FS, CLOCK, brokers=brokers, secure=secure)
+    elsewhere = Elsewhere(
+        bootstrap=bootstrap,
+        client_config=client_config,
+        warehouse=warehouse,
+        master=master,
+        spark=spark_settings(conf),
+    )
+    outcome = run_demo(directory, console, FS, CLOCK, brokers=brokers, secure=secure, elsewhere=elsewhere)
     print_outcome(console, outcome, read_airlines())
     if not outcome.is_right:
         raise typer.Exit(1)

@@ -1,4 +1,6 @@
-"""Counts the table's rows by carrier with Spark SQL: `python -m millrace_ops.demo.count TABLE` prints a JSON object.
+"""Counts the table's rows by carrier with Spark SQL: `python -m millrace_ops.demo.count QUESTION` prints a JSON object.
+
+    {"table": "s3://lake/tables/flights", "master": "spark://spark-1:7077", "settings": {"spark.executor.memory": "1g"}}
 
 It is a separate process, so that Spark's JVM ends with it and writes nothing to the demo's terminal.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 
 from millrace.errors import PlatformError
 from millrace_ops.supervisor.supervised import ChildProcess
@@ -18,9 +21,10 @@ QUERY = "SELECT carrier, count(*) AS flights FROM flights GROUP BY carrier ORDER
 TIMEOUT_S = 180.0
 
 
-def count_by_carrier(table: str, log_dir: str) -> dict[str, int]:
+def count_by_carrier(table: str, log_dir: str, master: str, settings: Mapping[str, str]) -> dict[str, int]:
     """Counts a table's rows by carrier with Spark in another process; raises PlatformError where that fails."""
-    command = (sys.executable, "-m", "millrace_ops.demo.count", table)
+    question = json.dumps({"table": table, "master": master, "settings": dict(settings)})
+    command = (sys.executable, "-m", "millrace_ops.demo.count", question)
     child = ChildProcess("count", command, {}, os.path.join(log_dir, "count.log"))
     child.finish(TIMEOUT_S)
     if child.exit_status() != 0:
@@ -31,8 +35,9 @@ def count_by_carrier(table: str, log_dir: str) -> dict[str, int]:
 
 def main() -> None:
     """Counts the rows of the table that the command line names, and prints the counts."""
-    with spark_session("millrace demo") as spark:
-        spark_table(spark, sys.argv[1]).createOrReplaceTempView("flights")
+    asked = json.loads(sys.argv[1])
+    with spark_session("millrace demo", asked["master"], asked["settings"]) as spark:
+        spark_table(spark, asked["table"]).createOrReplaceTempView("flights")
         counts = {row.carrier: row.flights for row in spark.sql(QUERY).collect()}
     sys.stdout.write(json.dumps(counts) + "\n")
 

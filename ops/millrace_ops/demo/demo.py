@@ -2,18 +2,22 @@
 
     produce January to September ─ load ─ produce October to December ─ load only that ─ delays, retention, recovery
 
-Each load is a run of Dagster, launched as a click in its UI launches it. So is the last step, in one run: a consumer
+Source, engine and store are of this machine unless `Elsewhere` has other addresses; nothing else of the demo differs
+then. Each load is a run of Dagster, launched as a click in its UI launches it; one whose process is lost goes on in the
+run that Dagster starts in its place. So is the last step, in one run: a consumer
 group brings the carriers' delays up to date (`carrier_delays`), and the broker is maintained. At the end Spark SQL
 counts the rows, and every count and every delay is compared with the source file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 import pyarrow as pa
@@ -37,7 +41,7 @@ from millrace_ops.demo.flights import FlightEvent, events, months, read_flights
 from millrace_ops.demo.report import Figure, Outcome, carrier_counts
 from millrace_ops.supervisor.dagster_api import DagsterApi, RunState
 from millrace_ops.supervisor.hardening import producer_of
-from millrace_ops.supervisor.platform import Platform, PlatformOptions
+from millrace_ops.supervisor.platform import LOCAL, Platform, PlatformOptions
 from millrace_pipelines.project import write_definitions
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 
@@ -47,17 +51,19 @@ LOG_WARNINGS = 4  # as syslog counts
 EVENTS_PER_STEP = 1_000
 
 
+SAME_NAMES = ("security.protocol", "sasl.mechanism")
+
+
 def librdkafka_security(client_config: str) -> dict[str, str]:
     """Returns the security settings in a file of client properties, under librdkafka's names."""
     found = properties_of_file(client_config)
-    login = parse_jaas(found["sasl.jaas.config"], "sasl.jaas.config").options
-    return {
-        "security.protocol": found["security.protocol"],
-        "sasl.mechanism": found["sasl.mechanism"],
-        "sasl.username": login["username"],
-        "sasl.password": login["password"],
-        "ssl.ca.location": found["ssl.truststore.location"],
-    }
+    named: dict[str, str] = {name: found[name] for name in SAME_NAMES if name in found}
+    if (trusted := found.get("ssl.truststore.location")) is not None:
+        named["ssl.ca.location"] = trusted
+    if (jaas := found.get("sasl.jaas.config")) is not None:
+        login = parse_jaas(jaas, "sasl.jaas.config").options
+        named |= {"sasl.username": login["username"], "sasl.password": login["password"]}
+    return named
 
 
 def create_topic(client: Mapping[str, str], topic: str, partitions: int, config: dict[str, str]) -> None:
@@ -208,8 +214,41 @@ MARKER = ".millrace-demo"
 TOPIC_CONFIG = {"retention.ms": "-1", "segment.bytes": str(8 << 20)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """The addresses of what the demo is to use in place of its own.
+
+    Attributes:
+        bootstrap: `HOST:PORT` of a Kafka; None for brokers of the demo's own.
+        client_config: The file with the client properties of that Kafka.
+        warehouse: A folder, or s3://bucket/path, for the tables; its options are those of the environment.
+        master: Spark's master.
+        spark: Settings of Spark.
+    """
+
+    bootstrap: str | None = None
+    client_config: str | None = None
+    warehouse: str | None = None
+    master: str = LOCAL
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def declared(self, text: str) -> str:
+        """Returns the demo's declarations with the settings of Spark in them."""
+        return text.rstrip() + f"\n  spark: {json.dumps(dict(self.spark))}\n" if self.spark else text
+
+
+HERE = Elsewhere()
+
+
 def run_demo(
-    directory: str, console: Console, fs: FileSystem, clock: Clock, *, brokers: int = 1, secure: bool = False
+    directory: str,
+    console: Console,
+    fs: FileSystem,
+    clock: Clock,
+    *,
+    brokers: int = 1,
+    secure: bool = False,
+    elsewhere: Elsewhere = HERE,
 ) -> Outcome:
     """Runs the whole demo in a fresh directory and returns what it found.
 
@@ -227,9 +266,13 @@ def run_demo(
         dagster_port=0,
         secure=secure,
         users=(PRODUCER,) if secure else (),
+        bootstrap=elsewhere.bootstrap,
+        client_config=elsewhere.client_config,
+        warehouse=elsewhere.warehouse,
+        master=elsewhere.master,
     )
     with Platform(options, fs, clock) as platform, steps.shown():
-        outcome = _Demo(platform, steps, clock).run()
+        outcome = _Demo(platform, steps, clock, elsewhere).run()
         with steps.step("stop everything"):
             platform.stop()
     return outcome
@@ -252,10 +295,11 @@ def make_fresh_directory(directory: str) -> None:
 class _Demo:
     """One demo on a platform: its steps, and the figures found so far."""
 
-    def __init__(self, platform: Platform, steps: Steps, clock: Clock) -> None:
+    def __init__(self, platform: Platform, steps: Steps, clock: Clock, elsewhere: Elsewhere) -> None:
         self._platform = platform
         self._steps = steps
         self._clock = clock
+        self._elsewhere = elsewhere
         self._figures: list[Figure] = []
         self._delays: Mapping[str, Delays] = {}
 
@@ -271,12 +315,13 @@ class _Demo:
         return self._count(flights)
 
     def _start(self) -> None:
-        with self._steps.step("start ZooKeeper and the broker"):
+        with self._steps.step("create the topic" if self._elsewhere.bootstrap else "start ZooKeeper and the broker"):
             self._platform.start_broker()
             create_topic(self._client(), TOPIC, PARTITIONS, TOPIC_CONFIG)
             for name in DEFINITIONS:
                 text = files("millrace_ops.demo").joinpath("defs", name).read_text(encoding="utf-8")
-                write_definitions(self._platform.directory, name, text)
+                named = self._elsewhere.declared(text) if name.endswith(".yaml") else text
+                write_definitions(self._platform.directory, name, named)
         with self._steps.step("start Dagster") as step:
             self._platform.start_dagster()
             step.note(f"UI at {self._platform.addresses.dagster}")
@@ -307,9 +352,8 @@ class _Demo:
     def _maintain(self, flights: pa.Table) -> None:
         with self._steps.step("delays, retention, recovery check") as step:
             run = self._run_in_dagster([DELAYS_ASSET, RETENTION, RECOVERY_CHECK], step)
-            records, segments = run.figures[RECOVERY_CHECK]["records"], run.figures[RETENTION]["segments deleted"]
-            step.note(f"{segments:.0f} segments deleted, {records:,.0f} records verified")
-        self._delays = delays_by_carrier(os.path.join(self._platform.path("warehouse"), DELAYS_ASSET))
+            step.note(_maintained(run.figures))
+        self._delays = delays_by_carrier(os.path.join(self._platform.warehouse, DELAYS_ASSET))
         expected = by_carrier(added_up(each_alone(flights)))
         self._figures += [
             Figure("flights in the delays", flights.num_rows, sum(one.flights for one in self._delays.values())),
@@ -318,9 +362,10 @@ class _Demo:
         ]
 
     def _count(self, flights: pa.Table) -> Outcome:
-        table = os.path.join(self._platform.path("warehouse"), TOPIC)
+        table = os.path.join(self._platform.warehouse, TOPIC)
         with self._steps.step("count rows with Spark SQL"):
-            counted = count_by_carrier(table, self._platform.path("logs"))
+            elsewhere = self._elsewhere
+            counted = count_by_carrier(table, self._platform.path("logs"), elsewhere.master, elsewhere.spark)
         expected = carrier_counts(flights)
         ledger = read_ledger(table)
         loaded = sum(entry.next_offset - entry.start_offset for entry in ledger.partitions.values())
@@ -332,14 +377,17 @@ class _Demo:
         return Outcome(table, counted, ledger, self._delays, self._figures, self._steps.seconds)
 
     def _run_in_dagster(self, assets: list[str], step: Step) -> RunState:
-        """Launches a run and follows it to its end; raises PlatformError where it does not succeed in time."""
+        """Launches a run and follows it to its end; raises PlatformError where it does not succeed in time.
+
+        Where the run's process is lost, Dagster starts another run, which is followed in its place.
+        """
         api = DagsterApi(self._platform.addresses.dagster or "")
         deadline_ms = self._clock.monotonic_ms() + int(RUN_TIMEOUT_S * 1000)
         run = api.run(api.launch(assets))
-        while not run.is_finished:
+        while not run.is_settled:
             step.note(run.message or run.status.lower())
             self._pause(deadline_ms, f"the run {run.run_id} is still {run.status.lower()}")
-            run = api.run(run.run_id)
+            run = api.run(run.retried_as or run.run_id)
         if run.status != "SUCCESS":
             raise PlatformError(f"the run of {', '.join(assets)} ended with {run.status.lower()}: {run.failure}")
         return run
@@ -349,6 +397,14 @@ class _Demo:
         if self._clock.monotonic_ms() > deadline_ms:
             raise PlatformError(f"{problem} after {RUN_TIMEOUT_S:g} s")
         time.sleep(POLL_INTERVAL_S)
+
+
+def _maintained(figures: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns what maintenance says that it did; brokers that are not Millrace's look after their logs themselves."""
+    verified = figures[RECOVERY_CHECK]
+    if RETENTION not in figures:
+        return f"{verified['batches']:,.0f} batches verified"
+    return f"{figures[RETENTION]['segments deleted']:.0f} segments deleted, {verified['records']:,.0f} records verified"
 
 
 def _yes(verdict: bool | None) -> str:

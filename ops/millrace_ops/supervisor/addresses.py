@@ -33,15 +33,17 @@ class Addresses:
     """The addresses of a platform.
 
     Attributes:
-        zookeeper: `HOST:PORT[/chroot]`.
+        zookeeper: `HOST:PORT[/chroot]`; "" without one.
         brokers: Those of each broker.
+        cluster: The bootstrap address of a cluster that ran before the platform; "" where it has brokers of its own.
         has_console: Whether the first broker serves the console.
         client_config: The path of the administrator's client properties; None where clients need none.
         dagster: The URL of Dagster's UI; None without Dagster.
     """
 
     zookeeper: str
-    brokers: tuple[BrokerAddresses, ...]
+    brokers: tuple[BrokerAddresses, ...] = ()
+    cluster: str = ""
     has_console: bool = False
     client_config: str | None = None
     dagster: str | None = None
@@ -49,7 +51,7 @@ class Addresses:
     @property
     def broker(self) -> str:
         """Returns the bootstrap address: `HOST:PORT` of each broker, with commas between."""
-        return ",".join(one.broker for one in self.brokers)
+        return self.cluster or ",".join(one.broker for one in self.brokers)
 
     @property
     def admin(self) -> str:

@@ -41,12 +41,15 @@ mutation Launch($parameters: ExecutionParams!) {
   }
 }"""
 
+WILL_RETRY, RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
+
 RUN = """
 query Run($runId: ID!) {
   runOrError(runId: $runId) {
     __typename
     ... on Run {
       status
+      tags { key value }
       assetMaterializations {
         assetKey { path }
         metadataEntries { label ... on IntMetadataEntry { intRepr } ... on FloatMetadataEntry { floatValue } }
@@ -76,6 +79,9 @@ class RunState:
         checks: The verdict of each asset check.
         message: The last line that the run itself logged.
         failure: Why the run failed, "" where it did not.
+        will_retry: Whether Dagster starts another run in place of this one, whose process was lost; None where it has
+            not said so yet.
+        retried_as: The id of that run, once there is one.
     """
 
     run_id: str
@@ -84,11 +90,18 @@ class RunState:
     checks: Mapping[str, bool]
     message: str
     failure: str
+    will_retry: bool | None = None
+    retried_as: str | None = None
 
     @property
     def is_finished(self) -> bool:
         """Returns whether the run has ended."""
         return self.status in FINISHED
+
+    @property
+    def is_settled(self) -> bool:
+        """Returns whether the run has ended and no other one takes its place; Dagster says so of each failed run."""
+        return self.is_finished and (self.status != "FAILURE" or self.will_retry is False)
 
 
 class DagsterApi:
@@ -194,6 +207,7 @@ def parse_run(run_id: str, answer: Answer) -> RunState:
         raise PlatformError(f"Dagster does not know the run {run_id}")
     events = answer["logsForRun"]["events"]
     evaluations = [event["evaluation"] for event in events if "evaluation" in event]
+    tags = {tag["key"]: tag["value"] for tag in run["tags"]}
     return RunState(
         run_id=run_id,
         status=run["status"],
@@ -204,6 +218,8 @@ def parse_run(run_id: str, answer: Answer) -> RunState:
         checks={evaluation["checkName"]: evaluation["success"] for evaluation in evaluations},
         message=next((event["message"] for event in reversed(events) if event["__typename"] == "LogMessageEvent"), ""),
         failure=_failure(events),
+        will_retry=None if WILL_RETRY not in tags else tags[WILL_RETRY] == "true",
+        retried_as=tags.get(RETRIED_AS),
     )
 
 

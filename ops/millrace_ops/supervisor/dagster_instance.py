@@ -1,7 +1,8 @@
 """The Dagster instance of a platform: two small files in its home folder.
 
     DIR/dagster/dagster.yaml     SQLite or Postgres, no telemetry nor sign-up, one run per pool, lost runs retried,
-                                 bounds of a run's time and of the age of ticks, workers from the server of runs
+                                 bounds of a run's time and of the age of ticks, workers from the server of runs,
+                                 or by Dagster's own launcher from the code server
     DIR/dagster/workspace.yaml   the one code location, served by gRPC
 
 Both are written as JSON, which is YAML. What the instance stores is prepared by `prepare_instance`.
@@ -27,8 +28,11 @@ LAUNCH_RETRY_DELAY_S = 5
 TICK_DAYS = {"skipped": 1, "started": 7, "success": 7, "failure": 7}
 
 
-def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[str, object]:
-    """Returns the content of `dagster.yaml`; for Postgres it names the variable with the URL, so it has no password."""
+def instance_config(home: str, run_server_port: int | None, *, postgres: bool) -> dict[str, object]:
+    """Returns the content of `dagster.yaml`; for Postgres it names the variable with the URL, so it has no password.
+
+    Without a server of runs, the launcher is Dagster's own.
+    """
     base_dir = {"base_dir": os.path.join(home, "storage")}
     sqlite = {"custom": {"module": STORAGE_MODULE, "class": "SqliteStorage", "config": base_dir}}
     return {
@@ -47,11 +51,7 @@ def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[
                 "user_code_failure_retry_delay": LAUNCH_RETRY_DELAY_S,
             },
         },
-        "run_launcher": {
-            "module": LAUNCHER_MODULE,
-            "class": "ForkingRunLauncher",
-            "config": {"port": run_server_port},
-        },
+        **({} if run_server_port is None else _forking(run_server_port)),
         "run_monitoring": {
             "enabled": True,
             "start_timeout_seconds": 120,
@@ -62,6 +62,11 @@ def instance_config(home: str, run_server_port: int, *, postgres: bool) -> dict[
         "run_retries": {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False},
         "retention": {name: {"purge_after_days": TICK_DAYS} for name in ("sensor", "schedule", "auto_materialize")},
     }
+
+
+def _forking(port: int) -> dict[str, object]:
+    launcher = {"module": LAUNCHER_MODULE, "class": "ForkingRunLauncher", "config": {"port": port}}
+    return {"run_launcher": launcher}
 
 
 def workspace_config(code_server_port: int) -> dict[str, object]:
@@ -76,7 +81,7 @@ def dagster_url(postgres_url: str) -> str:
     return f"postgresql+psycopg2://{rest}" if separator and scheme in ("postgres", "postgresql") else postgres_url
 
 
-def write_instance(home: str, code_server_port: int, run_server_port: int, *, postgres: bool = False) -> str:
+def write_instance(home: str, code_server_port: int, run_server_port: int | None, *, postgres: bool = False) -> str:
     """Writes `dagster.yaml` and the workspace file into `home`, and returns the path of the latter.
 
     With `postgres` the instance is in the database whose URL is in the environment variable POSTGRES_VARIABLE.

@@ -61,6 +61,7 @@ from millrace_pipelines.last_good import noted_fault
 from millrace_pipelines.project import PROJECT_DIR, REQUEST_INTERVAL_MS, make_project
 
 LOCK = ".lock"
+LOCAL = "local[*,3]"
 PREPARE_COMMAND = (sys.executable, "-m", "millrace_ops.supervisor.prepare_instance")
 
 
@@ -76,6 +77,10 @@ class PlatformOptions:
         admin: The admin endpoint's `HOST:PORT`: health, metrics, maintenance.
         dagster_host: The host on which the UI listens; everybody who reaches it can launch runs.
         dagster_port: The UI's port, 0 for a free one; None leaves Dagster out.
+        bootstrap: `HOST:PORT` of a Kafka that runs already; None starts brokers. Beside such a cluster no ZooKeeper is
+            started, and Dagster starts runs by its own launcher, as where nothing else of Millrace runs.
+        client_config: The file with the client properties of that cluster; None where it needs none.
+        warehouse: The folder of the tables, or s3://bucket/path; None for the platform's own.
         zookeeper: `HOST:PORT[/chroot]` of a ZooKeeper that runs already; None starts one.
         zookeeper_port: The port of the ZooKeeper that is started, 0 for a free one; None for the one that it had at its
             last start, if that is free.
@@ -97,9 +102,12 @@ class PlatformOptions:
     admin: str = "127.0.0.1:9644"
     dagster_host: str = LOOPBACK
     dagster_port: int | None = 3000
+    bootstrap: str | None = None
+    client_config: str | None = None
+    warehouse: str | None = None
     zookeeper: str | None = None
     zookeeper_port: int | None = None
-    master: str = "local[*,3]"
+    master: str = LOCAL
     warm: bool = False
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = field(default="", repr=False)
@@ -151,6 +159,11 @@ class Platform:
             remove_addresses(self.directory)
             self._fs.close(self._lock_fd)
 
+    @property
+    def warehouse(self) -> str:
+        """Returns the folder of the tables, or the address of their bucket."""
+        return self._options.warehouse or self.path("warehouse")
+
     def path(self, name: str) -> str:
         """Returns the path of a part's folder."""
         return os.path.join(self.directory, name)
@@ -169,7 +182,7 @@ class Platform:
         """Returns what is wrong with each part, by its name, "" where it is well; waits for a part that hangs."""
         dagster = self.addresses.dagster
         return {
-            "ZooKeeper": zookeeper_problem(self.addresses.zookeeper),
+            **({"ZooKeeper": zookeeper_problem(zookeeper)} if (zookeeper := self.addresses.zookeeper) else {}),
             **{one.place.part: self._broker_problem(one) for one in self.addresses.brokers},
             **({} if self._mirror is None else {MIRROR: self._mirror_problem(self._mirror)}),
             **({} if self._warm_spark_port is None else {"Spark": warm_spark_problem(self._warm_spark_port)}),
@@ -177,8 +190,12 @@ class Platform:
         }
 
     def start_broker(self) -> None:
-        """Starts ZooKeeper, unless one is given, and the brokers; returns when they are ready."""
+        """Starts ZooKeeper and the brokers, unless they are given; returns when they are ready."""
         options = self._options
+        if options.bootstrap is not None:
+            zookeeper, cluster = options.zookeeper or "", options.bootstrap
+            self._announce(Addresses(zookeeper=zookeeper, cluster=cluster, client_config=options.client_config))
+            return
         places = self._checked_places()
         self._hardening = self._hardened(places)
         for name in (*(one.service for one in places), "warehouse", "schemas"):
@@ -218,15 +235,18 @@ class Platform:
         return self._options.broker_properties.get(CONSOLE, READ_ONLY if self._options.console else OFF)
 
     def client_config(self, user: str) -> str | None:
-        """Returns the path of a user's client properties on a hardened platform; None on a plain one."""
-        return None if self._hardening is None else self._secrets().client_config(user)
+        """Returns the path of a user's client properties on a hardened platform; None on a plain one.
+
+        Beside a given cluster all users have those that are given with it.
+        """
+        return self._options.client_config if self._hardening is None else self._secrets().client_config(user)
 
     def start_dagster(self) -> None:
         """Starts Dagster's processes, unless the options leave Dagster out; returns when they are ready."""
         if self._options.dagster_port is None:
             return
         make_project(self.directory)
-        code_server_port, run_server_port = free_port(), free_port()
+        code_server_port, run_server_port = free_port(), free_port() if self._options.bootstrap is None else None
         ui_port = self._options.dagster_port or free_port()
         ui = Address(self._options.dagster_host, ui_port)
         url = f"http://{ui.from_this_machine}"
@@ -236,10 +256,10 @@ class Platform:
         if self._options.warm:
             environment = {**environment, "MILLRACE_SPARK_MASTER": self._start_warm_spark(environment)}
         self.supervisor.complete("prepare-dagster", PREPARE_COMMAND, environment)
-        self.supervisor.start(
-            code_server_service(code_server_port, environment),
-            run_server_service(run_server_port, {**environment, LAST_GOOD_FIRST: "1"}),
-        )
+        services = [code_server_service(code_server_port, environment)]
+        if run_server_port is not None:
+            services.append(run_server_service(run_server_port, {**environment, LAST_GOOD_FIRST: "1"}))
+        self.supervisor.start(*services)
         self.supervisor.start(
             webserver_service(ui.host, ui_port, workspace, environment),
             daemon_service(DagsterApi(url), workspace, environment),
@@ -411,6 +431,7 @@ class Platform:
             yield "--dagster-port", (options.dagster_host, options.dagster_port)
 
     def _dagster_environment(self, url: str) -> dict[str, str]:
+        client_config = self._options.client_config if self._hardening is None else self._hardening.client_config
         return {
             "DAGSTER_HOME": self.path("dagster"),
             PROJECT_DIR: self.directory,
@@ -419,12 +440,12 @@ class Platform:
             "MILLRACE_ZOOKEEPER": self.addresses.zookeeper,
             "MILLRACE_BOOTSTRAP": self.addresses.broker,
             "MILLRACE_ADMIN_URL": self.addresses.admin,
-            "MILLRACE_WAREHOUSE_DIR": self.path("warehouse"),
+            "MILLRACE_WAREHOUSE_DIR": self.warehouse,
             "MILLRACE_SCHEMA_DIR": self.path("schemas"),
             "MILLRACE_SPARK_MASTER": self._options.master,
             TOKEN: self._admin_token,
             TOKEN_FILE: "" if self._admin_token else self._kept_token(),
-            **({} if self._hardening is None else {CLIENT_CONFIG: self._hardening.client_config}),
+            **({} if client_config is None else {CLIENT_CONFIG: client_config}),
             POSTGRES_VARIABLE: dagster_url(self._options.postgres_url),
         }
 

@@ -10,6 +10,9 @@ it has taken, if it comes first: whoever owns a partition, the output takes each
 output has, of all partitions, what the topic had when the run began: as long as one worker lives, it takes over what
 the others leave.
 
+Where no ZooKeeper is named, as beside a Kafka without one, there is no group: a worker processes the partitions that it
+has targets for, and its run shares them out. What a killed worker leaves is for the next run.
+
 Before, the log tells of the output's offsets whether records are lost; and at the end, where nothing is left of it.
 """
 
@@ -20,14 +23,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from millrace.client.consumer import ConsumerConnector, ConsumerStream, ConsumerTimeoutError, Partition
+from millrace.client.consumer import ConsumerConnector, ConsumerStream, ConsumerTimeoutError, Message, Partition
 from millrace.client.damaged_batches import is_damage
 from millrace.clock import Clock
 from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace.fs import FileSystem
 from millrace.records.damage import Rules
 from millrace.records.intervals import Interval
-from millrace.records.record import read_records
+from millrace.records.record import Record, read_records
 from millrace.security.client_config import SecuritySource, read_client_security
 from millrace_pipelines.downstream.job import MicroBatchJob, Pending
 from millrace_pipelines.downstream.output import RETENTION, Committed, Output, ProcessedRange, again_when_stale
@@ -95,29 +98,32 @@ def is_without_records(
     offset = from_offset
     while offset < until_offset:
         part = Interval(offset, until_offset)
-        try:
-            has_records, offset = _first_answer(brokers, topic, partition, part, accept_lost_offsets)
-        except MillraceError as error:
-            if not (accept_lost_offsets and is_damage(error)):
-                raise
-            rules = Rules(read_records, partial(brokers.check_gap, topic, partition))
-            records, offset = brokers.damaged_batches(topic, partition, rules).read_on(part, error)
-            has_records = bool(records)
-        if has_records or offset == part.from_offset:
+        records, offset = first_answer(brokers, topic, partition, part, accept_lost_offsets=accept_lost_offsets)
+        if records or offset == part.from_offset:
             return False
     return True
 
 
-def _first_answer(
-    brokers: Brokers, topic: str, partition: int, part: Interval, accept_lost_offsets: bool
-) -> tuple[bool, int]:
-    """Fetches once from the beginning of `part`; returns whether a record lies in it, and the offset reached."""
-    next_offset = part.from_offset
-    for batch in brokers.batches(topic, partition, next_offset, accept_missing_offsets=accept_lost_offsets):
-        if any(record.offset in range(*part) for record in batch.records()):
-            return True, next_offset
-        next_offset = batch.header.next_offset
-    return False, next_offset
+def first_answer(
+    brokers: Brokers, topic: str, partition: int, part: Interval, *, accept_lost_offsets: bool
+) -> tuple[list[Record], int]:
+    """Fetches once from the beginning of `part`; returns the records that lie in it, and the offset reached.
+
+    Raises RecordError as `is_without_records` does.
+    """
+    reached, records = part.from_offset, list[Record]()
+    try:
+        for batch in brokers.batches(topic, partition, reached, accept_missing_offsets=accept_lost_offsets):
+            records += [record for record in batch.records() if record.offset in range(*part)]
+            reached = batch.header.next_offset
+    except MillraceError as error:
+        if not (accept_lost_offsets and is_damage(error)):
+            raise
+        if not records:
+            rules = Rules(read_records, partial(brokers.check_gap, topic, partition))
+            found, reached = brokers.damaged_batches(topic, partition, rules).read_on(part, error)
+            records = list(found)
+    return records, reached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +131,7 @@ class RunOptions:
     """The addresses of the cluster and the output for a run, and how long it may take.
 
     Attributes:
-        zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]`, where the group's members meet.
+        zookeeper: `HOST:PORT[,HOST:PORT…][/chroot]` of the brokers, where the group's members meet; "" for none.
         bootstrap: `HOST:PORT` of a broker.
         client_config: The file with Kafka's client properties of security, or env:NAME.
         output: The folder or bucket of the output's table.
@@ -161,7 +167,7 @@ def consume(
     fs: FileSystem = DISK,
     clock: Clock = CLOCK,
 ) -> bool:
-    """Processes a topic up to where it ends now, together with all other members of the group.
+    """Processes a topic up to where it ends now, together with all other members of the group, if there is one.
 
     Args:
         job: The job.
@@ -185,7 +191,8 @@ def consume(
     while True:
         output, ends = prepare(job, options, fs, clock)
         targets = ends if targets is None else targets
-        worker = _Worker(job, options, output, targets, on_commit, clock, deadline_ms)
+        kind = _Member if options.zookeeper else _Worker
+        worker = kind(job, options, output, targets, on_commit, clock, deadline_ms)
         try:
             return worker.run()
         except OffsetOutOfRangeError as error:
@@ -214,7 +221,7 @@ def prepare(job: MicroBatchJob, options: RunOptions, fs: FileSystem, clock: Cloc
 
 @dataclass
 class _Worker:
-    """A member of the consumer group, which takes, processes and commits records until the targets are reached."""
+    """Takes, processes and commits the records of the partitions in its targets, until these are reached."""
 
     job: MicroBatchJob
     options: RunOptions
@@ -229,6 +236,55 @@ class _Worker:
         self._brokers = brokers_of(self.options.source(self.job))
 
     def run(self) -> bool:
+        """Returns whether the targets are reached; False where the time was too short."""
+        with self._brokers:
+            while (missing := self._missing()) and self.clock.monotonic_ms() < self.deadline_ms:
+                for partition, offset in missing.items():
+                    self._read(partition, Interval(offset, self.targets[partition]))
+                self._commit()
+        return not missing
+
+    def _read(self, partition: int, part: Interval) -> None:
+        """Adds a partition's records to the batch until it is full; a part without any counts as processed."""
+        topic, accept = self.job.topic, self.options.accept_lost_offsets
+        offset, has_records = part.from_offset, False
+        while offset < part.until_offset and not self._pending.is_full(self.clock.monotonic_ms()):
+            left = Interval(offset, part.until_offset)
+            records, offset = first_answer(self._brokers, topic, partition, left, accept_lost_offsets=accept)
+            for one in records:
+                message = Message(topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
+                self._pending.add(message, self.clock.monotonic_ms())
+            has_records = has_records or bool(records)
+            if offset == left.from_offset:
+                return
+        if not has_records and offset >= part.until_offset:
+            self._pass_over([ProcessedRange(partition, *part)])
+
+    def _commit(self) -> bool:
+        """Commits the batch; returns whether there was any."""
+        messages = self._pending.messages
+        if messages:
+            self.output.check_topic(self._brokers.describe(self.job.topic).topic_id)
+            self.on_commit(self.output.commit(messages))
+        self._pending.clear()
+        return bool(messages)
+
+    def _pass_over(self, ranges: Iterable[ProcessedRange]) -> None:
+        try:
+            self.output.pass_over(ranges)
+        except StaleLedgerError as error:
+            logger.info("others were first: %s", error)
+
+    def _missing(self) -> dict[int, int]:
+        """Returns, for each partition that has not reached its target, the output's next offset."""
+        offsets = self.output.next_offsets(self.targets)
+        return {one: offsets.get(one, 0) for one, target in self.targets.items() if offsets.get(one, 0) < target}
+
+
+class _Member(_Worker):
+    """A member of the consumer group, whose members share all partitions until the targets are reached."""
+
+    def run(self) -> bool:
         if not self._missing():
             return True
         connects = ConsumerConnector(
@@ -241,7 +297,8 @@ class _Worker:
             (stream,) = connector.create_message_streams({self.job.topic: 1})[self.job.topic]
             while True:
                 is_idle = self._take(stream)
-                self._commit(connector)
+                if self._commit():
+                    _follow(connector)
                 missing = self._missing()
                 if is_idle and missing:
                     missing = self._pass_over_markers(connector, missing)
@@ -261,19 +318,6 @@ class _Worker:
             return True
         return False
 
-    def _commit(self, connector: ConsumerConnector) -> None:
-        if self._pending.messages:
-            self.output.check_topic(self._brokers.describe(self.job.topic).topic_id)
-            committed = self.output.commit(self._pending.messages)
-            self.on_commit(committed)
-            _follow(connector)
-        self._pending.clear()
-
-    def _missing(self) -> dict[int, int]:
-        """Returns, for each partition that has not reached its target, the output's next offset."""
-        offsets = self.output.next_offsets(self.targets)
-        return {one: offsets.get(one, 0) for one, target in self.targets.items() if offsets.get(one, 0) < target}
-
     def _pass_over_markers(self, connector: ConsumerConnector, missing: Mapping[int, int]) -> dict[int, int]:
         """Advances owned partitions past an end without records (markers); returns next offsets as `_missing` does."""
         owned = {partition.number for partition in connector.owned_partitions()}
@@ -284,10 +328,7 @@ class _Worker:
             if one in owned
             and is_without_records(self._brokers, topic, one, offset, targets[one], accept_lost_offsets=accept)
         ]
-        try:
-            self.output.pass_over(ranges)
-        except StaleLedgerError as error:
-            logger.info("others were first: %s", error)
+        self._pass_over(ranges)
         return self._missing()
 
     def _positions(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

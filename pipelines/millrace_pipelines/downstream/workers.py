@@ -8,6 +8,9 @@ Where a worker is killed or fails, the others take over its partitions after its
 the output has all that the topic had when the run began, or if its time is over. Runs of the same job at the same time
 share the partitions in the same way. The workers end with the process that started them, however that ends.
 
+Without a ZooKeeper there is no group, and each worker is given partitions of its own; runs at the same time repeat one
+another's work, and the output takes each record once.
+
 A worker's one argument is an `Assignment` in JSON. To the stdout that it was started with it writes a `Line` for each
 commit, with `version` and `ranges`, and one as its last, with `is_complete` or with `error` and `retriable`.
 """
@@ -128,6 +131,12 @@ def run_workers(
     )
 
 
+def shares(targets: Mapping[int, int], size: int) -> list[dict[int, int]]:
+    """Returns the targets of each of so many workers, which share the partitions out; none is without any."""
+    partitions = sorted(targets)
+    return [{one: targets[one] for one in partitions[number::size]} for number in range(min(size, len(partitions)))]
+
+
 def start_worker(job: MicroBatchJob, options: RunOptions, targets: Mapping[int, int]) -> subprocess.Popen[bytes]:
     """Starts a worker process with this process's import path; it writes its report, lines of JSON, to its stdout."""
     assignment: Assignment = {
@@ -151,11 +160,12 @@ class _Team:
     def __init__(
         self, job: MicroBatchJob, options: RunOptions, targets: Mapping[int, int], size: int, on_line: OnLine
     ) -> None:
-        self.size = size
+        self._targets = [targets] * size if options.zookeeper else shares(targets, size)
+        self.size = len(self._targets)
         self.records = self.batches = 0
         self.failures: list[str] = []
         self.is_hopeless = self.is_out_of_time = False
-        self._assignment = job, options, targets
+        self._job, self._options = job, options
         self._on_line = on_line
         self._said: queue.Queue[tuple[int, Line | None]] = queue.Queue()
 
@@ -164,7 +174,7 @@ class _Team:
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(self.size):
-                processes.append(start_worker(*self._assignment))
+                processes.append(start_worker(self._job, self._options, self._targets[number]))
                 threading.Thread(target=self._read, args=(number, processes[-1]), daemon=True).start()
             self._follow(processes, timeout_s)
         finally:

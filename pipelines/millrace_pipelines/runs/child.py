@@ -31,32 +31,44 @@ from millrace_pipelines.runs.jobs import (
     jvm_ended,
     write_report,
 )
+from millrace_pipelines.spark.lost_executors import LostExecutors
 from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.load.load import SERVICE, load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadListener, Step
+from millrace_pipelines.warehouse.stores.options import declare_store_options
 
 KILLED_JVM_TIMEOUT_S = 1.0
 STOPPED_JVM_TIMEOUT_S = 4.0
 
 
 class PipesListener:
-    """Writes the progress of a job into Dagster's log: each step, and each change in the number of finished tasks."""
+    """Writes the progress of a job into Dagster's log: steps, changes in the number of finished tasks, lost executors.
 
-    def __init__(self, context: PipesContext, key: str) -> None:
+    `lost` is that of all jobs of the session.
+    """
+
+    def __init__(self, context: PipesContext, key: str, lost: LostExecutors) -> None:
         self._log = context.log
         self._key = key
+        self._lost = lost
         self._done = 0
 
     def reached(self, step: Step) -> None:
         """Writes the step into the log."""
+        self._tell_losses()
         self._log.info("%s: %s", self._key, step)
 
     def tasks_done(self, done: int, total: int, records: int) -> None:
         """Writes the number of finished tasks into the log when it changes."""
+        self._tell_losses()
         if done != self._done:
             self._done = done
             self._log.info("%s: %d of %d tasks done, %d records read", self._key, done, total, records)
+
+    def _tell_losses(self) -> None:
+        for sentence in self._lost.news():
+            self._log.warning("%s: %s", self._key, sentence)
 
 
 def main() -> None:
@@ -68,10 +80,12 @@ def main() -> None:
 
 
 def _do_jobs(context: PipesContext, work: Work, tracing: Tracing | None) -> None:
+    declare_store_options(work.stores)
+    lost = LostExecutors()
     with SharedSession("loads", work.master, work.spark_settings) as session:
         for job in work.jobs:
             _tell(context, Message(key=job.key))
-            _tell(context, outcome_of(job, session, PipesListener(context, job.key), tracing))
+            _tell(context, outcome_of(job, session, PipesListener(context, job.key, lost), tracing))
             if jvm_status() is not None:
                 return
 

@@ -26,7 +26,8 @@ from obstore.store import ObjectStore, from_url
 
 from millrace_pipelines.warehouse.errors import AddressError, UnsafeStoreError
 from millrace_pipelines.warehouse.stores.bucket_files import BucketFiles, ObjectFacts, store_errors
-from millrace_pipelines.warehouse.stores.options import CLIENT_OPTIONS, Options
+from millrace_pipelines.warehouse.stores.option_names import CLIENT
+from millrace_pipelines.warehouse.stores.options import Options
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store
 
 CHAINS = ("AWS_", "AZURE_", "GOOGLE_")
@@ -201,8 +202,8 @@ def opened(address: str, options: tuple[tuple[str, str], ...], environment: tupl
         AddressError: The options are not those of such a store.
     """
     given = dict(options)
-    client: dict[str, Any] = {key: value for key, value in given.items() if key in CLIENT_OPTIONS}
-    config: Any = {key: value for key, value in given.items() if key not in CLIENT_OPTIONS}
+    client: dict[str, Any] = {key: value for key, value in given.items() if key in CLIENT}
+    config: Any = {key: value for key, value in given.items() if key not in CLIENT}
     if allows_http(given, dict(environment)):
         client["allow_http"] = True
     try:

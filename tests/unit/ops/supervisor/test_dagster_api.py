@@ -6,8 +6,9 @@ from millrace.errors import PlatformError
 from millrace_ops.supervisor.dagster_api import parse_run
 
 
-def answer(status, *events, materializations=()):
+def answer(status, *events, materializations=(), tags=()):
     run = {"__typename": "Run", "status": status, "assetMaterializations": list(materializations)}
+    run["tags"] = [{"key": key, "value": value} for key, value in dict(tags).items()]
     return {"runOrError": run, "logsForRun": {"events": list(events)}}
 
 
@@ -48,6 +49,23 @@ def test_a_failed_run_says_why_its_step_failed():
 def test_a_run_that_failed_without_a_step():
     run = parse_run("id", answer("FAILURE", {"__typename": "RunFailureEvent", "message": "the worker was lost"}))
     assert run.failure == "the worker was lost"
+
+
+RETRIES = [
+    ("FAILURE", {}, False, None),
+    ("FAILURE", {"dagster/will_retry": "false"}, True, None),
+    ("FAILURE", {"dagster/will_retry": "true"}, False, None),
+    ("FAILURE", {"dagster/will_retry": "true", "dagster/auto_retry_run_id": "next"}, False, "next"),
+    ("SUCCESS", {}, True, None),
+    ("CANCELED", {}, True, None),
+    ("STARTED", {}, False, None),
+]
+
+
+@pytest.mark.parametrize(("status", "tags", "is_settled", "retried_as"), RETRIES)
+def test_a_run_in_whose_place_dagster_starts_another(status, tags, is_settled, retried_as):
+    run = parse_run("id", answer(status, tags=tags))
+    assert (run.is_settled, run.retried_as) == (is_settled, retried_as)
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED", "CANCELING"])
