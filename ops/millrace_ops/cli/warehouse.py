@@ -143,7 +143,10 @@ def load(
     *,
     table: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it."),
+        typer.Option(
+            metavar="DIR",
+            help="The table: a directory, s3://bucket/path, or iceberg:NAMESPACE.NAME; the first load creates it.",
+        ),
     ] = None,
     defs: Annotated[
         str | None,
@@ -217,7 +220,9 @@ def _load_defs(path: str, turns: TurnChoices, *, dry_run: bool, **options: Any) 
         run_defs(defs)
 
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="The table: its directory, s3://bucket/path, or iceberg:NAMESPACE.NAME.")
+]
 UNKNOWN = "?"
 
 

@@ -111,7 +111,7 @@ class Output:
                 TOPIC_ID_PROPERTY: self._topic_id,
                 CONTENT_PROPERTY: _content(job),
             },
-            partition_by=[PARTITION] if job.form is Form.STATE else [],
+            partition_by={PARTITION: PARTITION} if job.form is Form.STATE else {},
             clock=self._clock,
             access=self._access,
         )

@@ -207,7 +207,7 @@ def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
     for lineage in reversed(rows.lineage()):
         if lineage.get("kind") == REPLAY_KIND and lineage["number"] == number:
             return Pending(number, lineage["letters"])
-    raise WarehouseError(f"{rows.location}: replay {number} is in the table, but not in its history")
+    raise WarehouseError(f"{rows.address}: replay {number} is in the table, but not in its history")
 
 
 def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
@@ -240,7 +240,9 @@ def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) ->
     removed: list[CurrentFile] = []
     for number, file in enumerate(current_files(table)):
         if any(pending.mask(some).any() for some in dead_letters_in(table, file.name, MARKED_COLUMNS)):
-            with DataFileWriter(table.location, operation_id, number, DEAD_LETTER_SCHEMA, fs) as writer:
+            with DataFileWriter(
+                table.location, operation_id, number, DEAD_LETTER_SCHEMA, fs, field_ids=table.field_ids
+            ) as writer:
                 for dead_letters in dead_letters_in(table, file.name):
                     writer.write(_with_pending(dead_letters, pending))
                 if (marked := writer.finish()) is not None:

@@ -46,7 +46,7 @@ from millrace_pipelines.warehouse.table.files import (
     row_blocks,
 )
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
-from millrace_pipelines.warehouse.table.table import AddedFile, Table
+from millrace_pipelines.warehouse.table.table import AddedFile, Table, count_rewrites
 from millrace_pipelines.warehouse.task_table import AnyTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -126,7 +126,7 @@ def rewrite(
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
     """Commits a rewrite on exactly this version; raises StaleLedgerError where another commit came first."""
-    counted, counts = table.count_rewrites()
+    counted, counts = count_rewrites(table)
     try:
         return table.commit(
             made.added,
@@ -151,7 +151,7 @@ def _overtaken_by_vacuum(table: Table, fs: FileSystem) -> Iterator[None]:
     except FileNotFoundError as error:
         if load_table(table.address, fs).version == table.version:
             raise
-        raise _OvertakenError(f"{table.location}: another rewrite came first: {error}") from error
+        raise _OvertakenError(f"{table.address}: another rewrite came first: {error}") from error
 
 
 class _OvertakenError(StaleLedgerError):
@@ -296,4 +296,5 @@ def writer(
         fs,
         partition_values=like.partition_values,
         compression=compression or settled_compression(table.configuration),
+        field_ids=table.field_ids,
     )

@@ -21,7 +21,8 @@ from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import FolderNotSharedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import sees_lease
-from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.files import FieldIds
 from millrace_pipelines.warehouse.table.table import Table
 
 ONE_FOLDER = (
@@ -43,6 +44,8 @@ class TaskTable:
     schema: pa.Schema
     partition_columns: Sequence[str]
     configuration: Mapping[str, str]
+    field_ids: FieldIds
+    marker: str
     kept: Mapping[str, Flags]
     fs: FileSystem
     operation_id: str | None = None
@@ -56,6 +59,8 @@ class TaskTable:
             schema=table.schema,
             partition_columns=tuple(table.partition_columns),
             configuration=dict(table.configuration),
+            field_ids=table.field_ids,
+            marker=table.marker,
             kept=table.kept_rows(),
             fs=fs,
             operation_id=operation_id,
@@ -66,8 +71,7 @@ class TaskTable:
         """The table's files; raises FolderNotSharedError where this machine has no such folder, or another one."""
         store = store_at(self.location, self.fs)
         if self.operation_id is None:
-            commit = f"{LOG_DIRECTORY}/{self.version:020d}.json"
-            is_seen = not store.is_local or store.size_bytes(commit) is not None
+            is_seen = not store.is_local or store.size_bytes(self.marker) is not None
         else:
             is_seen = sees_lease(self.location, self.operation_id, self.fs)
         if not is_seen:

@@ -53,7 +53,7 @@ def way_on(rows: Table, partition: int | None, first: int, last: int, what: str 
         return "; load the topic into another table"
     of_partition = "" if partition is None else f" --partition {partition}"
     until = "" if mode_of(rows) is Mode.UPSERT else f" --until-offset {last + 1}"
-    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.location}{of_partition}"
+    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.address}{of_partition}"
     return f"; `{command} --from-offset {first}{until}` reads {what} again"
 
 

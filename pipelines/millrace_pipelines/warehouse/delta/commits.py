@@ -113,7 +113,7 @@ def read_commit(table: Snapshot, version: int) -> Commit | None:
 def is_newest(location: str, version: int, fs: FileSystem) -> bool:
     """Returns whether `version` is the newest commit in the log; looks only at file names and loads no table."""
     store = store_at(location, fs)
-    return store.size_bytes(_name(version)) is not None and store.size_bytes(_name(version + 1)) is None
+    return store.size_bytes(commit_name(version)) is not None and store.size_bytes(commit_name(version + 1)) is None
 
 
 def _first_kept(table: Snapshot, version: int) -> int:
@@ -139,10 +139,11 @@ def _is_kept(table: Snapshot, version: int) -> bool:
 
 
 def _path(table: Snapshot, version: int) -> str:
-    return f"{table.root}/{_name(version)}"
+    return f"{table.root}/{commit_name(version)}"
 
 
-def _name(version: int) -> str:
+def commit_name(version: int) -> str:
+    """Returns the name of a version's commit file."""
     return f"{LOG_DIRECTORY}/{version:020d}{COMMIT_SUFFIX}"
 
 
@@ -200,7 +201,7 @@ def put_commit(
         if isinstance(action, RemoveAction) and action.path in marked
     )
     try:
-        store.create(_name(version), "".join(json.dumps(line) + "\n" for line in lines).encode())
+        store.create(commit_name(version), "".join(json.dumps(line) + "\n" for line in lines).encode())
     except FileExistsError:
         raise StaleLedgerError(f"{store.location}: another load committed first: version {version} is there") from None
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
@@ -37,6 +37,7 @@ from millrace_pipelines.warehouse.delta.commits import (
     LedgerCopy,
     check_copy,
     commit_errors,
+    commit_name,
     commits_after,
     keep_copy,
     put_commit,
@@ -61,9 +62,16 @@ from millrace_pipelines.warehouse.stores.leases import confirm_leases
 from millrace_pipelines.warehouse.stores.refusals import one_line, refusal, refusals
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.access import Access
-from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile, NamedFile
+from millrace_pipelines.warehouse.table.files import NO_IDS, DataFile, FieldIds, MarkedFile, NamedFile
 from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
-from millrace_pipelines.warehouse.table.table import NOTHING_MARKED, REWRITES_APP_ID, Commit, MarkRows
+from millrace_pipelines.warehouse.table.table import (
+    NOT_PARTITIONED,
+    NOTHING_MARKED,
+    Commit,
+    MarkRows,
+    check_expected,
+    count_rewrites,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +124,7 @@ class Table(Snapshot):
         schema: pa.Schema,
         name: str,
         configuration: Mapping[str, str],
-        partition_by: Sequence[str] = (),
+        partition_by: Mapping[str, str] = NOT_PARTITIONED,
         deletion_vectors: bool = False,
         clock: Clock = CLOCK,
         access: Access = Access.APPEND,
@@ -159,6 +167,20 @@ class Table(Snapshot):
         table.check_ledger_copy()
         store.sync_commit(table.version)
         return table
+
+    @property
+    def field_ids(self) -> FieldIds:
+        """Returns none: Delta's columns are known by their names."""
+        return NO_IDS
+
+    @property
+    def marker(self) -> str:
+        """Returns the name of this version's commit in the log."""
+        return commit_name(self.version)
+
+    def widens(self, columns: pa.Schema) -> bool:  # noqa: ARG002  # no columns can be widened
+        """Returns False: few readers know Delta's table feature for widened columns, so that files are rewritten."""
+        return False
 
     @property
     def row_marker(self) -> MarkRows | None:
@@ -220,19 +242,6 @@ class Table(Snapshot):
             max_commit_retries=None if self._store.is_local and not removes else 0,
         )
 
-    def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns the present version of a transaction that counts commits, to be expected, and the next, to be set."""
-        count = self.transaction_version(app_id)
-        return {app_id: count}, {app_id: (count or 0) + 1}
-
-    def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns `counted` for the commits that remove files: the count to be expected, and the one to be set.
-
-        delta-rs lets a commit remove files that another one only compacted meanwhile, and the rows of both would stay;
-        so no two commits that remove files are made on the same version.
-        """
-        return self.counted(REWRITES_APP_ID)
-
     def create_checkpoint(self) -> None:
         """Writes a checkpoint of this version, one synced file from which readers start."""
         self.check_access(Access.REARRANGE)
@@ -276,7 +285,7 @@ class Table(Snapshot):
         self._check_files(files)
         access = Access.APPEND if not removed else Access.REMOVE if data_change else Access.REARRANGE
         if removed:
-            counted, counts = self.count_rewrites()
+            counted, counts = count_rewrites(self)
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
         now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed, marked)
         actions: list[AddAction | RemoveAction] = [
@@ -290,7 +299,7 @@ class Table(Snapshot):
 
         for _ in range(COMMIT_ATTEMPTS):
             self.check_access(access)
-            self.check_expected(expected)
+            check_expected(self, expected)
             self._check_removed(removed)
             try:
                 return self._committed(write)
@@ -344,7 +353,7 @@ class Table(Snapshot):
     ) -> int:
         """Sets table properties and transactions in one commit; raises StaleLedgerError where another came first."""
         self.check_access(Access.APPEND)
-        self.check_expected(expected)
+        check_expected(self, expected)
 
         def write() -> None:
             self._delta.alter.set_table_properties(
@@ -393,9 +402,9 @@ class Table(Snapshot):
         """
         self._check_files(files)
         self.check_access(Access.REMOVE)
-        self.check_expected(expected)
+        check_expected(self, expected)
         now_ms = self._clock.now_ms()
-        _, counts = self.count_rewrites()
+        _, counts = count_rewrites(self)
         transactions = counts | {app_id: version for app_id, version in expected.items() if version is not None}
 
         def write() -> None:
@@ -433,14 +442,6 @@ class Table(Snapshot):
             logger.warning("%s: the second copy of the ledger stays behind: %s", self.location, error)
         self._copy = read_copy(self._store) or self._copy
 
-    def check_expected(self, expected: Mapping[str, int | None]) -> None:
-        """Raises StaleLedgerError unless every application's transaction is at its expected version."""
-        for app_id, version in expected.items():
-            if (actual := self.transaction_version(app_id)) != version:
-                raise StaleLedgerError(
-                    f"{self.location}: another load committed first: {app_id} is at {actual}, not at {version}"
-                )
-
     def _check_removed(self, removed: Sequence[NamedFile]) -> None:
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
             raise StaleLedgerError(f"{self.location}: {', '.join(sorted(gone))} is not in the table any more")
@@ -476,7 +477,7 @@ def _is_there(store: Store) -> bool:
 
 
 def _create(
-    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
+    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Iterable[str]
 ) -> None:
     """Commits version 0; does nothing where another process has. A retry by delta-rs would add the version 1."""
     try:

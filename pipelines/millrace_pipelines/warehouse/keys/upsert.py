@@ -55,7 +55,7 @@ from millrace_pipelines.warehouse.rewrite import (
 )
 from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
-from millrace_pipelines.warehouse.table.table import MarkRows, Table
+from millrace_pipelines.warehouse.table.table import MarkRows, Table, check_expected
 from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -106,7 +106,7 @@ class Upsert:
 
     def _merge(self, table: Table, operation_id: str) -> Rewrite:
         staged = _Staged.read(table, self.staged, accept_keyless=self.accept_keyless)
-        table.check_expected(self.expected)
+        check_expected(table, self.expected)
         output = _Output(TaskTable.of(table, self.fs, operation_id), operation_id, staged.asked.salt)
         files = current_files(table)
         removed, added, marked = [], [], {}

@@ -35,7 +35,7 @@ from millrace_pipelines.warehouse.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.table.files import DataFile, remove_files_of_load
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage, keep_offsets
-from millrace_pipelines.warehouse.table.table import Table
+from millrace_pipelines.warehouse.table.table import Table, counted
 from millrace_pipelines.warehouse.tables.open import mode_of
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -114,8 +114,8 @@ class Append(_Commit[LoadPlan]):
         rows = self.rows
         expected, transactions = swap(ledger_of(rows), with_epochs(self.plan.following, self.written.results))
         if self.plan.lost or self.written.missing:
-            counted, counts = rows.counted(SKIPPED_APP_ID)
-            expected, transactions = expected | counted, transactions | counts
+            before, after = counted(rows, SKIPPED_APP_ID)
+            expected, transactions = expected | before, transactions | after
         if mode_of(rows) is Mode.UPSERT:
             return self._upserted((expected, transactions), self.lineage)
         files = self.written.files

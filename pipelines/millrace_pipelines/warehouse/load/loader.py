@@ -94,6 +94,7 @@ from millrace_pipelines.warehouse.stores.lease import Lease, NoLease, Progress
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import NO_IDS
 from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import (
     FoundTables,
@@ -432,11 +433,13 @@ class RangeLoader:
             load_id=self.load_id,
             topic=options.topic,
             table=tables.rows.location,
-            dead_letters_table=dead_letters_dir(tables.rows.location),
+            dead_letters_table=_dead_letters_location(tables),
             payload=tables.payload,
             known_dead_letters=known,
             ledger=ledger_of(tables.rows).name,
             compression=loaded_compression(tables.rows.configuration),
+            field_ids=tables.rows.field_ids,
+            dead_letter_ids=NO_IDS if tables.dead_letters is None else tables.dead_letters.field_ids,
             is_traced=self.tracing is not None,
         )
         started_ms = self.clock.now_ms()
@@ -457,8 +460,14 @@ class RangeLoader:
 
     def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables on an error after which it can't commit them any more."""
-        locations = [tables.rows.location, dead_letters_dir(tables.rows.location)]
+        locations = [tables.rows.location, _dead_letters_location(tables)]
         return files_removed_on(kind, locations, self.load_id, self.fs)
+
+
+def _dead_letters_location(tables: LoadTables) -> str:
+    """Returns where the files of the dead letters are, or will be if the load makes their table at its end."""
+    dead_letters = tables.dead_letters
+    return dead_letters_dir(tables.rows.location) if dead_letters is None else dead_letters.location
 
 
 def _missing_message(topic: str, missing: Iterable[LostRange], option: Accept | None) -> str:

@@ -223,8 +223,11 @@ class _Replay:
         """Replays the dead letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
-        location = location_of(self._address, self._fs)
-        with RowsWriter(location, self._id, 0, splitter, self._fs, compression=self._compression) as writer:
+        table = load_table(self._address, self._fs)
+        with RowsWriter(
+            table.location, self._id, 0, splitter, self._fs,
+            compression=self._compression, field_ids=table.field_ids,
+        ) as writer:  # fmt: skip
             for some in dead_letters:
                 split = splitter.split(some.select(ENVELOPE_COLUMNS))
                 self._selected += some.num_rows

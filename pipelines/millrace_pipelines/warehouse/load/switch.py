@@ -69,7 +69,7 @@ def switch_topic(
     present, found = ledger_of(rows), describe_topic(source)
     waiting = [one for one in tables if ledger_of(one).topic_id != found.topic_id]
     if not waiting:
-        raise SwitchError(f"{rows.location} is loaded from topic {source.topic} of this cluster already")
+        raise SwitchError(f"{rows.address} is loaded from topic {source.topic} of this cluster already")
     reached = _reached(tables)
     _check_offsets(source, reached, log_offsets(source, found.partitions))
     compared = _compare(source, tables, reached)

@@ -47,6 +47,7 @@ SCHEMES = {
     "abfss": Scheme("abfss://container@account.dfs.core.windows.net/path", "abfss", _bucket),
     "hdfs": Scheme("hdfs://namenode:port/path", "hdfs", _hdfs),
 }
+IN_CATALOG = "iceberg:"
 SERVED = "a folder, " + " or ".join(scheme.example for scheme in SCHEMES.values())
 
 
@@ -61,6 +62,8 @@ class Place(NamedTuple):
 def store_at(location: str, disk: FileSystem) -> Store:
     """Returns the files of the table at a location; raises AddressError where no store can be meant."""
     address = urlsplit(location)
+    if location.startswith(IN_CATALOG):
+        raise AddressError(f"{location}: this is done with a table's folder or bucket, and only its catalog knows that")
     if _is_path(location, address):
         path = os.path.abspath(location)
         if unquote(path) != path:
@@ -80,6 +83,8 @@ def bucket_at(location: str) -> Place | None:
         AddressError: A kind of address that is not served.
     """
     address = urlsplit(location)
+    if location.startswith(IN_CATALOG):
+        raise AddressError(f"{location}: tables are looked for in a folder or a bucket, not in a catalog")
     if _is_path(location, address):
         return None
     store = _opened(location, address)

@@ -47,11 +47,37 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 CHUNK_BYTES = 8 << 20
 Bound: TypeAlias = int | str
 
+FIELD_ID = "PARQUET:field_id"
+ELEMENT, KEY, VALUE = "element", "key", "value"
+FieldIds: TypeAlias = Mapping[tuple[str, ...], int]
+"""The ids by which a format knows columns and the fields in them, by path; parts of lists and maps have names, too."""
+NO_IDS: FieldIds = {}
+
 DIGEST = "crc32c"
 INDEX_FOLDER = "_keys"
 INDEX_SUFFIX = ".keys"
 VECTOR_PREFIX = "deletion_vector_"
 VECTOR_SUFFIX = ".bin"
+
+
+def identified(schema: pa.Schema, ids: FieldIds) -> pa.Schema:
+    """Returns a schema whose fields have these ids in Parquet's metadata; those without an id stay as they are."""
+    return pa.schema([_identified(field, (field.name,), ids) for field in schema]) if ids else schema
+
+
+def _identified(field: Field, path: tuple[str, ...], ids: FieldIds) -> Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+        kind = pa.struct([_identified(one, (*path, one.name), ids) for one in inner])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_identified(kind.value_field.with_name(ELEMENT), (*path, ELEMENT), ids))
+    elif pa.types.is_map(kind):
+        key = _identified(kind.key_field.with_name(KEY), (*path, KEY), ids)
+        value = _identified(kind.item_field.with_name(VALUE), (*path, VALUE), ids)
+        kind = pa.map_(key, value)  # type: ignore[call-overload]  # the stub knows no fields here
+    metadata = {FIELD_ID: str(ids[path])} if path in ids else None
+    return pa.field(field.name, kind, field.nullable, metadata)
 
 
 def file_prefix(load_id: str) -> str:
@@ -121,6 +147,7 @@ class DataFileWriter:
         fs: The disk.
         partition_values: The values of the partition columns, which all rows of the file share.
         compression: The codec of its pages.
+        field_ids: What its columns are known by, which the file's footer then says.
     """
 
     def __init__(
@@ -133,12 +160,13 @@ class DataFileWriter:
         *,
         partition_values: Mapping[str, str | None] | None = None,
         compression: Compression = LOADED,
+        field_ids: FieldIds = NO_IDS,
     ) -> None:
         self._store = store_at(location, fs)
         self._partition_values = dict(partition_values or {})
         file = f"{file_prefix(load_id)}{task:05d}-{uuid.uuid4()}.parquet"
         self._name = partition_folder(self._partition_values) + file
-        self._schema = schema
+        self._schema = identified(schema, field_ids)
         self._compression = compression
         self._open = ExitStack()
         self._sink: DigestingSink | None = None
@@ -217,9 +245,9 @@ class DataFileWriter:
                 self._writer.close()
 
 
-def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> DataFile:
+def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem, field_ids: FieldIds = NO_IDS) -> DataFile:
     """Writes rows to one Parquet file and returns it; raises ValueError where there is no row."""
-    with DataFileWriter(location, load_id, 0, rows.schema, fs) as writer:
+    with DataFileWriter(location, load_id, 0, rows.schema, fs, field_ids=field_ids) as writer:
         writer.write(rows)
         file = writer.finish()
     if file is None:

@@ -21,15 +21,17 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from millrace_pipelines.arrow import Flags
+from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.access import Access
-from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile, NamedFile
+from millrace_pipelines.warehouse.table.files import DataFile, FieldIds, MarkedFile, NamedFile
 from millrace_pipelines.warehouse.table.lineage import Lineage, WrittenLineage
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
 
 REWRITES_APP_ID = "millrace/rewrites"
+NOT_PARTITIONED: Mapping[str, str] = {}
 NOTHING_MARKED: Mapping[str, MarkedFile] = {}
 
 MarkRows: TypeAlias = Callable[[Store, Flags], MarkedFile]
@@ -122,6 +124,16 @@ class Table(Protocol):
         ...
 
     @property
+    def field_ids(self) -> FieldIds:
+        """Returns what the columns are known by, which data files have to say; none where names are enough."""
+        ...
+
+    @property
+    def marker(self) -> str:
+        """Returns the name of a file that is there as long as this version is, by which others see the same place."""
+        ...
+
+    @property
     def row_marker(self) -> MarkRows | None:
         """Returns what deletes rows of a file by a vector; None where the table does not ask for vectors."""
         ...
@@ -142,18 +154,6 @@ class Table(Protocol):
         """Raises LedgerError where rows and ledger don't belong together."""
         ...
 
-    def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns the present version of a transaction that counts commits, to be expected, and the next, to be set."""
-        ...
-
-    def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns `counted` for the commits that remove files."""
-        ...
-
-    def check_expected(self, expected: Mapping[str, int | None]) -> None:
-        """Raises StaleLedgerError unless every application's transaction is at its expected version."""
-        ...
-
     def file_names(self) -> list[str]:
         """Returns the names of the data files of this version, as in `DataFile` and `NamedFile`."""
         ...
@@ -165,8 +165,8 @@ class Table(Protocol):
     def add_actions(self) -> pa.Table:
         """Returns a row for each data file.
 
-        Its columns are `path`, `size_bytes`, `modification_time`, `num_records`, and, for columns of the table,
-        `min.…`, `max.…`, `null_count.…` and `partition.…`.
+        Its columns are `path` (the name, percent-encoded), `size_bytes`, `modification_time`, `num_records`, and, for
+        columns of the table, `min.…`, `max.…`, `null_count.…` and `partition.…`.
         """
         ...
 
@@ -254,10 +254,14 @@ class Table(Protocol):
         ...
 
     def add_columns(self, columns: pa.Schema, *, lineage: WrittenLineage) -> int:
-        """Adds columns, or fields inside of structs, in one commit.
+        """Adds columns, or fields in structs, in one commit; widens those that are there, where `widens` allows it.
 
         Raises StaleLedgerError where another came first.
         """
+        ...
+
+    def widens(self, columns: pa.Schema) -> bool:
+        """Returns whether `add_columns` can bring the table to these columns; else its files have to be rewritten."""
         ...
 
     def replace(
@@ -294,3 +298,27 @@ class Table(Protocol):
     def sync_log(self) -> None:
         """Syncs what readers need to find this version, the commits of other processes, too."""
         ...
+
+
+def counted(table: Table, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Returns the present version of a transaction that counts commits, to be expected, and the next, to be set."""
+    count = table.transaction_version(app_id)
+    return {app_id: count}, {app_id: (count or 0) + 1}
+
+
+def count_rewrites(table: Table) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Returns `counted` for the commits that remove files: the count to be expected, and the one to be set.
+
+    delta-rs lets a commit remove files that another one only compacted meanwhile, and the rows of both would stay;
+    so no two commits that remove files are made on the same version.
+    """
+    return counted(table, REWRITES_APP_ID)
+
+
+def check_expected(table: Table, expected: Mapping[str, int | None]) -> None:
+    """Raises StaleLedgerError unless every application's transaction is at its expected version."""
+    for app_id, version in expected.items():
+        if (actual := table.transaction_version(app_id)) != version:
+            raise StaleLedgerError(
+                f"{table.address}: another load committed first: {app_id} is at {actual}, not at {version}"
+            )

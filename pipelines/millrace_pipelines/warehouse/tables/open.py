@@ -9,14 +9,14 @@ A table is brought to the columns of a changed schema before rows of that schema
 
     1. the declaration, a property of the table          what the table is to become
     2. the columns: added, or                             one commit of metadata
-       widened, with all files rewritten                  one commit of metadata and files
+       widened, perhaps with all files rewritten          one commit of metadata, or of metadata and files
     3. rows                                               the load's own commit
 
 A crash leaves the table whole between two of these commits, and the next load, with or without a schema, goes on from
 there: it reads the declaration and finds which columns are missing.
 
-Few readers know Delta's table feature for widened columns, so that columns are widened by a rewrite: every file is read
-and written once, one after the other, a row group at a time. Loads that run meanwhile are refused by the ledger.
+Where the format can't widen a column (`Table.widens`), that is a rewrite: every file is read and written once, one
+after the other, a row group at a time. Loads that run meanwhile are refused by the ledger.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.errors import (
     TableNotFoundError,
     TableRefusedError,
 )
-from millrace_pipelines.warehouse.formats import load_or_create, load_table
+from millrace_pipelines.warehouse.formats import check_access_to_new, load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -90,11 +90,16 @@ def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, f
     lineage: WrittenLineage = {"kind": SCHEMA_KIND, "added": evolution.added, "widened": evolution.widened}
     if table.configuration.get(PAYLOAD_SCHEMA_PROPERTY) != schema.to_json():
         table.configure({PAYLOAD_SCHEMA_PROPERTY: schema.to_json()}, expected={}, transactions={}, lineage=lineage)
-    if evolution.widened:
+    changed = {path.partition("/")[0] for path in (*evolution.added, *evolution.widened)}
+    if is_rewritten(table, evolution):
         _rewrite(table, evolution.columns, lineage, fs)
-    elif evolution.added:
-        added = {path.partition("/")[0] for path in evolution.added}
-        table.add_columns(pa.schema([field for field in evolution.columns if field.name in added]), lineage=lineage)
+    elif changed:
+        table.add_columns(pa.schema([field for field in evolution.columns if field.name in changed]), lineage=lineage)
+
+
+def is_rewritten(table: Table, evolution: Evolution) -> bool:
+    """Returns whether an evolution rewrites all files, since it widens columns where the format can't."""
+    return bool(evolution.widened) and not table.widens(evolution.columns)
 
 
 def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: FileSystem) -> None:
@@ -120,7 +125,14 @@ def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) ->
     partitions, compression = table.partition_values(), settled_compression(table.configuration)
     for number, name in enumerate(table.file_names()):
         with DataFileWriter(
-            table.location, load_id, number, schema, fs, partition_values=partitions[name], compression=compression
+            table.location,
+            load_id,
+            number,
+            schema,
+            fs,
+            partition_values=partitions[name],
+            compression=compression,
+            field_ids=table.field_ids,
         ) as writer:
             for rows in read_rows(table, name):
                 conformed, _ = conform(rows, schema, ())
@@ -208,7 +220,9 @@ class FoundTables:
             created=tuple(missing),
             added=evolution.added,
             widened=evolution.widened,
-            rewritten_files=len(self.rows.file_names()) if self.rows is not None and evolution.widened else 0,
+            rewritten_files=0
+            if self.rows is None or not is_rewritten(self.rows, evolution)
+            else len(self.rows.file_names()),
         )
 
 
@@ -243,12 +257,14 @@ def look_at_tables(
         TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
     """
     rows = _existing(address, topic, fs, load)
+    if rows is None and mode is Mode.UPSERT:
+        check_access_to_new(address, Access.REMOVE)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
     dead_letters = _existing_dead_letters(address, topic, fs, load, may_be_another_topics=wanted is None)
     if rows is not None:
         check_mode(rows, mode)
-        is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
+        is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and is_rewritten(rows, wanted.evolution))
         rows.check_access(Access.REMOVE if is_replaced else access)
         _check_nulls(rows)
         check_rows_have_ledger(rows)
@@ -274,7 +290,7 @@ def _check_nulls(table: Table) -> None:
     for column in table.schema:
         if not column.nullable and column.name not in NEVER_NULL:
             raise TableRefusedError(
-                f"{table.location}: the column {column.name} takes no nulls, and a load may have to write one. Way on: "
+                f"{table.address}: the column {column.name} takes no nulls, and a load may have to write one. Way on: "
                 f"`ALTER TABLE … ALTER COLUMN {column.name} DROP NOT NULL`. Nothing was changed"
             )
 
@@ -291,6 +307,8 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
     _choose_compression(rows, found.compression)
     wanted, existing = found.wanted, found.dead_letters
     if wanted is None:
+        if existing is None and rows.field_ids:  # which tasks need for the files of dead letters, too
+            existing = made_dead_letters(rows, fs)
         return LoadTables(rows, None, None if existing is None else _with_columns_of_today(existing))
     if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
@@ -355,7 +373,7 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
     column = own and own.event_time and own.event_time.column
     if asked != table.partition_columns or (asked and schema.event_time and column != schema.event_time.column):
         raise SchemaError(
-            f"{table.location} is partitioned by {', '.join(table.partition_columns) or 'nothing'}"
+            f"{table.address} is partitioned by {', '.join(table.partition_columns) or 'nothing'}"
             f"{f' of {column}' if column else ''}, the schema asks for {', '.join(asked) or 'nothing'}"
             f"{f' of {schema.event_time.column}' if schema.event_time else ''}; load into another table"
         )
@@ -365,7 +383,7 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
     """Creates the table of rows; where another load has created it meanwhile, returns that one."""
     properties = _topic_properties(found) | mode_properties(found.mode) | compression_properties(found.compression)
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
-    partition_by: list[str] = []
+    partition_by: dict[str, str] = {}
     schema = found.wanted and found.wanted.payload.schema
     if found.wanted is not None:
         payload = found.wanted.payload
@@ -373,7 +391,7 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
         columns += list(payload.columns)
         if (event_time := payload.schema.event_time) is not None:
             columns.append(event_time.partition_field)
-            partition_by.append(event_time.partition_field.name)
+            partition_by[event_time.partition_field.name] = event_time.column
     table = load_or_create(
         found.address,
         fs,
@@ -385,7 +403,7 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
     )
     _check_topic(table, found.topic)
     if own_schema(table) != schema:
-        raise StaleLedgerError(f"{table.location} was created by another load just now, for another schema; run again")
+        raise StaleLedgerError(f"{table.address} was created by another load just now, for another schema; run again")
     return table
 
 
@@ -423,7 +441,7 @@ def _topic_properties(found: FoundTables) -> dict[str, str]:
 def _check_topic(table: Table, topic: str) -> None:
     ledger = ledger_of(table)
     if ledger.topic != topic:
-        raise TopicRecreatedError(f"{table.location} holds topic {ledger.topic}, not {topic}; load into another table")
+        raise TopicRecreatedError(f"{table.address} holds topic {ledger.topic}, not {topic}; load into another table")
 
 
 def mode_properties(mode: Mode | None) -> dict[str, str]:
@@ -437,10 +455,10 @@ def mode_of(table: Table) -> Mode:
     try:
         return Mode(mode)
     except ValueError:
-        raise ModeError(f"{table.location}: {MODE_PROPERTY} is {mode!r}, not one of {', '.join(Mode)}") from None
+        raise ModeError(f"{table.address}: {MODE_PROPERTY} is {mode!r}, not one of {', '.join(Mode)}") from None
 
 
 def check_mode(table: Table, mode: Mode | None) -> None:
     """Raises ModeError where a mode is requested that is not the table's."""
     if mode is not None and mode is not mode_of(table):
-        raise ModeError(f"{table.location} was created for {mode_of(table)}, not {mode}; load into another table")
+        raise ModeError(f"{table.address} was created for {mode_of(table)}, not {mode}; load into another table")
