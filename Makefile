@@ -25,7 +25,7 @@ PEERS := $(patsubst %,.peers/%/.complete,kafka-3.9 kafka-4.1 mirrormaker2 spark-
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: archive help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
+.PHONY: archive help iceberg demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
 	peers-if-possible stores venv clean
 
 help: ## List the targets
@@ -100,6 +100,18 @@ peers: $(PEERS) ## Apache Kafka's jars and mirror, Spark's Kafka source, Delta L
 peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
 		echo "Apache Kafka's jars could not be brought: the tests that need them are skipped."; fi
+
+# Judges of Iceberg tables: Spark's runtime needs Spark 4.1, and PyPI has DuckDB's extension for 1.5.
+ICEBERG_SPARK := pyspark==4.1.4
+ICEBERG_DUCKDB := duckdb==1.5.5 duckdb-extension-iceberg==1.5.5 duckdb-extension-avro==1.5.5
+
+iceberg: .peers/iceberg/.complete ## Spark 4.1 with Iceberg's runtime, and DuckDB with its extension, as judges (needs Maven's mvn)
+
+.peers/iceberg/.complete: tests/peers/iceberg/pom.xml | $(VENV)/.installed-dev
+	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/pyspark $(ICEBERG_SPARK)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/duckdb $(ICEBERG_DUCKDB)
+	@touch $@
 
 # Servers that stand in for stores of tables, and their versions.
 AZURITE := 3.37.0

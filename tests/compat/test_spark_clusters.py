@@ -1,12 +1,16 @@
 """A standalone cluster whose workers share the store with the driver, and nothing else: no user, folder or Python."""
 
+import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.records.record import NewRecord
@@ -91,6 +95,7 @@ def lake(tmp_path_factory, packed_python):
     machines = [Machine(folder / f"machine-{one}", one, shared=[store], mounts=mounts) for one in (0, 1)]
     settings = {
         "spark.executor.memory": "512m",
+        "spark.cores.max": "2",  # one of each machine: the others are for what starts a session of its own
         "spark.pyspark.python": PYTHON,
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
@@ -99,7 +104,7 @@ def lake(tmp_path_factory, packed_python):
         "spark.eventLog.compress": "false",
     }
     with (
-        SparkCluster(folder / "cluster", machines=machines) as cluster,
+        SparkCluster(folder / "cluster", cores=2, machines=machines) as cluster,
         without_warm_jvm(),
         spark_session("machines", cluster.master, settings) as session,
     ):
@@ -173,6 +178,36 @@ def test_a_table_is_compacted_and_erased_from_by_executors(lake, topic):
     vacuum(options.table, DISK, retention_hours=0)
     assert stray_files(options.table) == set()
     assert written_by(options.table) <= executors_users(lake)
+
+
+def audited(lake, options, events):
+    """Runs the command that audits a table on the cluster; returns its status, its lines, and where its tasks ran."""
+    settings = [f"spark.pyspark.python={PYTHON}", "spark.executor.memory=512m", "spark.eventLog.enabled=true"]
+    settings += [f"spark.eventLog.dir={events.as_uri()}", "spark.eventLog.compress=false"]
+    # No job begins on one machine alone.
+    settings += ["spark.cores.max=2", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+    settings += ["spark.scheduler.maxRegisteredResourcesWaitingTime=300s"]
+    command = [sys.executable, "-m", "millrace_ops", "warehouse", "audit", options.table, "--master"]
+    command += [lake.cluster.master, "--bootstrap", options.bootstrap, *(f"--conf={one}" for one in settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for path in events.rglob("events_*") for line in path.read_text().splitlines()]
+    ended = [json.loads(line) for line in lines if '"SparkListenerTaskEnd"' in line]
+    return done.returncode, done.stdout.splitlines(), {one["Task Info"]["Host"] for one in ended}
+
+
+def test_a_table_is_audited_by_executors_of_the_command_s_master(lake, topic, tmp_path):
+    options = lake.options("events", topic, "audited")
+    load_topic(options, spark=lake.session)
+    places = [tmp_path / name for name in ("whole", "doubled")]
+    for one in places:
+        one.mkdir()
+    hosts = {machine.address for machine in lake.machines}
+    assert audited(lake, options, places[0]) == (0, [f"{options.table}: complete, each offset once"], hosts)
+    doubled = DeltaTable(options.table).to_pyarrow_table(filters=[("partition", "=", 1), ("offset", "=", 7)])
+    write_deltalake(options.table, doubled, mode="append")
+    found = audit(options.table, bootstrap=topic)
+    assert found
+    assert audited(lake, options, places[1]) == (1, found, hosts)
 
 
 LACKING = {
