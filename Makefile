@@ -105,10 +105,11 @@ peers-if-possible:
 ICEBERG_SPARK := pyspark==4.1.4
 ICEBERG_DUCKDB := duckdb==1.5.5 duckdb-extension-iceberg==1.5.5 duckdb-extension-avro==1.5.5
 
-iceberg: .peers/iceberg/.complete ## Spark 4.1 with Iceberg's runtime, and DuckDB with its extension, as judges (needs Maven's mvn)
+iceberg: .peers/iceberg/.complete ## Spark 4.1 with Iceberg's runtime, its REST catalog, and DuckDB's extension, as judges (needs Maven's mvn)
 
-.peers/iceberg/.complete: tests/peers/iceberg/pom.xml | $(VENV)/.installed-dev
+.peers/iceberg/.complete: tests/peers/iceberg/pom.xml tests/peers/iceberg-rest/pom.xml | $(VENV)/.installed-dev
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	mvn --batch-mode --quiet --file tests/peers/iceberg-rest/pom.xml package -Dpeers.directory=$(CURDIR)/$(@D)/rest
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/pyspark $(ICEBERG_SPARK)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/duckdb $(ICEBERG_DUCKDB)
 	@touch $@

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table import Table as PyIcebergTable
@@ -93,13 +94,15 @@ class LostAnswerError(Exception):
 
 
 @contextmanager
-def commits_pass(act: Callable[[Callable[[], CommitTableResponse]], CommitTableResponse]) -> Iterator[None]:
-    """Lets `act` stand between all commits and the catalog; it gets what makes the commit."""
-    commit = SqlCatalog.commit_table
+def commits_pass(
+    act: Callable[[Callable[[], CommitTableResponse]], CommitTableResponse], kind: type[Catalog] = SqlCatalog
+) -> Iterator[None]:
+    """Lets `act` stand between all commits and catalogs of a kind; it gets what makes the commit."""
+    commit = kind.commit_table
 
-    def between(self: SqlCatalog, *given: Any) -> CommitTableResponse:
+    def between(self: Catalog, *given: Any) -> CommitTableResponse:
         return act(lambda: commit(self, *given))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqlCatalog, "commit_table", between)
+        patch.setattr(kind, "commit_table", between)
         yield

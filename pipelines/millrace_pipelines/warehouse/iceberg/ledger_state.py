@@ -102,7 +102,7 @@ def newest_state(metadata: TableMetadata, where: str) -> LedgerState:
 
 
 def _builds_on(oldest: Snapshot, copy: Mapping[str, Any]) -> bool:
-    if oldest.parent_snapshot_id == copy["snapshot"] or oldest.snapshot_id == copy["snapshot"]:
+    if oldest.parent_snapshot_id == copy["snapshot"]:
         return True
     summary = summary_of(oldest)
     if TOTAL_RECORDS not in summary:

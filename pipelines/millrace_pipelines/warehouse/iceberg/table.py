@@ -264,11 +264,12 @@ class Table(Snapshot):
 
     def _is_made(self, attempt: _Attempt, open_parents: set[int | None], tried: Sequence[int]) -> bool:
         """Asks the catalog for a commit; returns whether it is made, by this request or by one before it."""
-        before = self._metadata
+        before, is_refused = self._metadata, False
         try:
             request = attempt.request
             made = self._table.catalog.commit_table(self._table, request.requirements, request.updates)
         except CommitFailedException:
+            is_refused = True
             self._reload()
         except NoSuchTableError:
             raise StaleLedgerError(f"{self.address}: the table was dropped; nothing was committed") from None
@@ -284,7 +285,7 @@ class Table(Snapshot):
         if any(one in known for one in tried):
             self._after_commit(before)
             return True
-        if attempt.snapshot_id and self._metadata.current_snapshot_id != before.current_snapshot_id:
+        if is_refused:
             self._remove(attempt.written)
         return False
 

@@ -267,6 +267,7 @@ def look_at_tables(
         is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and is_rewritten(rows, wanted.evolution))
         rows.check_access(Access.REMOVE if is_replaced else access)
         _check_nulls(rows)
+        _check_envelope(rows)
         check_rows_have_ledger(rows)
     if dead_letters is not None:
         dead_letters.check_access(access)
@@ -293,6 +294,15 @@ def _check_nulls(table: Table) -> None:
                 f"{table.address}: the column {column.name} takes no nulls, and a load may have to write one. Way on: "
                 f"`ALTER TABLE … ALTER COLUMN {column.name} DROP NOT NULL`. Nothing was changed"
             )
+
+
+def _check_envelope(table: Table) -> None:
+    """Raises TableRefusedError where another engine renamed or dropped a column of the records themselves."""
+    if table.field_ids and (gone := [name for name in ENVELOPE_COLUMNS if name not in table.schema.names]):
+        raise TableRefusedError(
+            f"{table.address}: the column {gone[0]} is gone or has another name, and each load writes it. Way on: "
+            f"`ALTER TABLE … RENAME COLUMN … TO {gone[0]}`, or load into another table. Nothing was changed"
+        )
 
 
 def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:

@@ -28,6 +28,7 @@ from millrace_pipelines.warehouse.iceberg.manifests import MERGED_AT
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, check_rows_have_ledger, ledger_of, swap
 from millrace_pipelines.warehouse.rewrite import files_removed_on
 from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_support.iceberg_tables import (
     LostAnswerError,
     commit_range,
@@ -258,6 +259,18 @@ def test_what_a_rollback_took_is_loaded_again(address):
     assert found.commit_of(3).operation == "rolled back"
 
 
+def test_a_rollback_to_another_engines_snapshot_goes_back_to_the_offsets_before_it(address):
+    load_range(address, 10)
+    other_engine(address).append(rows_of(7, 0, 3))
+    theirs = other_engine(address).metadata.current_snapshot_id
+    load_range(address, 20)
+    other_engine(address).manage_snapshots().rollback_to_snapshot(theirs).commit()
+    assert entries(address) == {0: LedgerEntry(0, 10)}
+    load_range(address, 15)
+    assert offsets(load_table(address, FS)) == each_once(15) + each_once(*[0] * 7, 3)
+    assert [one["version"] for one in load_table(address, FS).lineage()] == [1, 4]
+
+
 def expire_all_but_the_newest(address):
     other = other_engine(address)
     newest = other.metadata.current_snapshot_id
@@ -328,9 +341,23 @@ def test_columns_of_another_engine_stop_a_load_that_was_written_for_others(addre
     assert load_table(address, FS).version == 0
 
 
-def test_rows_that_another_engine_deleted_beside_their_files_are_no_rows(address):
+def test_a_column_of_the_records_that_is_gone_is_refused(address):
     load_range(address, 10)
-    assert load_table(address, FS).kept_rows() == {}
+    with other_engine(address).update_schema() as change:
+        change.rename_column("value", "payload")
+    with pytest.raises(TableRefusedError, match="the column value is gone or has another name"):
+        look_at_tables(address, "events", "id-1", None, FS)
+
+
+def test_a_commit_that_is_refused_leaves_no_manifest(address):
+    late = load_to_write(address, FS)
+    load_range(address, 10, partition=1)
+    commit_range(late, 7)
+    other = other_engine(address)
+    named = {one.manifest_list for one in other.metadata.snapshots}
+    named |= {one.manifest_path for one in other.current_snapshot().manifests(other.io)}
+    folder = Path(load_table(address, FS).location) / "metadata"
+    assert {f"file://{path}" for path in folder.glob("*.avro")} == named
 
 
 def test_properties_and_transactions_are_set_in_one_commit(address):
