@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
@@ -21,6 +20,7 @@ from deltalake import DeltaTable
 from millrace_benchmarks.kafka_broker import find_kafka
 from millrace_ops.demo.flights import read_flights
 from millrace_pipelines.warehouse.completeness.audit import audit
+from millrace_support.commands_below import commands_below
 from millrace_support.secured_kafka import SecuredKafka
 from millrace_support.spark import SparkCluster
 from millrace_support.spark_machines import ENVIRONMENT, Machine
@@ -73,19 +73,9 @@ def cluster(tmp_path, packed_python, store):
         yield running
 
 
-def below(pid):
-    """Returns the command lines of all processes below one."""
-    found = {}
-    with suppress(psutil.Error):
-        for one in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.Error):
-                found[one] = " ".join(one.cmdline())
-    return found
-
-
 def has_task(worker):
     """Returns whether a worker's executor has a Python that does a task: one beside the daemon that forks them."""
-    return sum("pyspark.daemon" in command for command in below(worker.pid).values()) > 1
+    return sum("pyspark.daemon" in command for command in commands_below(worker.pid).values()) > 1
 
 
 class Demo:
@@ -107,7 +97,7 @@ class Demo:
 
         def look():
             assert self._process.poll() is None, self.said
-            found = [one for one, command in below(self._process.pid).items() if LOAD in command]
+            found = [one for one, command in commands_below(self._process.pid).items() if LOAD in command]
             return next((one for one in found if one not in others and LOAD not in parent_s_command(one)), None)
 
         return awaited(look, "a load")
