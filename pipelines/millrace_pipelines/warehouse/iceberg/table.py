@@ -46,7 +46,7 @@ from millrace_pipelines.warehouse.iceberg.ledger_state import (
     state_of,
     summary_of,
 )
-from millrace_pipelines.warehouse.iceberg.manifests import write_snapshot
+from millrace_pipelines.warehouse.iceberg.manifests import listed_files, write_snapshot
 from millrace_pipelines.warehouse.iceberg.schema import evolved, iceberg_schema, partition_spec, widens
 from millrace_pipelines.warehouse.iceberg.snapshot import FORMAT_VERSION, NAME_PROPERTY, Snapshot
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
@@ -86,11 +86,15 @@ class _Change(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """One request for a commit, in the words of Iceberg's REST catalogs, and the files that were written for it."""
+    """One request for a commit, in the words of Iceberg's REST catalogs, and the files that were written for it.
+
+    `file` is one of the data files that it adds, None where it adds none.
+    """
 
     snapshot_id: int
     request: CommitTableRequest
     written: Sequence[str]
+    file: str | None
 
 
 class _OvertakenError(StaleLedgerError):
@@ -281,13 +285,19 @@ class Table(Snapshot):
             self._table.metadata, self._table.metadata_location = made.metadata, made.metadata_location
             self._after_commit(before)
             return True
-        known = {one.snapshot_id for one in self._metadata.snapshots}
-        if any(one in known for one in tried):
+        if self._is_there(attempt, tried):
             self._after_commit(before)
             return True
         if is_refused:
             self._remove(attempt.written)
         return False
+
+    def _is_there(self, attempt: _Attempt, tried: Sequence[int]) -> bool:
+        """Returns whether the table has a snapshot that was asked for, or a file of one that others expired since."""
+        if {one.snapshot_id for one in self._metadata.snapshots} & {*tried}:
+            return True
+        files = listed_files(self._current, self._table.io) if attempt.file is not None else ()
+        return any(self._name_of(file.path) == attempt.file for file in files)
 
     def _reload(self) -> None:
         """Loads the table again, with pauses where the catalog does not answer; raises WarehouseError at the end."""
@@ -336,7 +346,7 @@ class Table(Snapshot):
         request = CommitTableRequest.model_validate(
             {"identifier": _identifier(self._address), "requirements": _requirements(metadata), "updates": updates}
         )
-        return _Attempt(snapshot_id, request, written.written)
+        return _Attempt(snapshot_id, request, written.written, change.files[0].name if change.files else None)
 
     def _schema_updates(self, columns: pa.Schema | None) -> tuple[int, list[Update]]:
         """Returns the id of the schema after a commit, and the updates that make it the table's."""

@@ -140,6 +140,27 @@ def test_an_answer_that_is_lost_stands_for_its_commit(address):
     assert load_range(address, 20) == 2
 
 
+def test_a_lost_answer_stands_for_its_commit_where_others_expired_the_snapshot_since(address):
+    loaded = load_to_write(address, FS)
+    file = written(loaded, "load", 0, 0, 10)
+    expected, transactions = swap(ledger_of(loaded), {0: LedgerEntry(0, 10)})
+    tries = []
+
+    def act(commit):
+        tries.append(commit)
+        made_now = commit()
+        if len(tries) == 1:
+            other_engine(address).append(rows_of(7, 0, 1))
+            expire_all_but_the_newest(address)
+            raise LostAnswerError
+        return made_now
+
+    with commits_pass(act), files_removed_on(NOT_COMMITTED, [loaded.location], "load", FS):
+        loaded.commit([file], expected=expected, transactions=transactions, lineage={"kind": "load"})
+    assert offsets(load_table(address, FS)) == each_once(10) + each_once(*[0] * 7, 1)
+    assert entries(address) == {0: LedgerEntry(0, 10)}
+
+
 def test_a_request_that_is_lost_is_made_again(address):
     tries = []
 
