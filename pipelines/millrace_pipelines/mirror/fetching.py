@@ -2,8 +2,9 @@
 
     ask every leader ──► then read the answers ──► per partition its data, or its error
 
-No partition holds up another: an error is that partition's answer, and nothing is repeated here. A leader is asked for
-again after an error. An answer has bounds; the partition that got nothing within them is named first the next time.
+No partition holds up another: an error is that partition's answer, and nothing is repeated here but what a quota has
+kept empty. A leader is asked for again after an error. An answer has bounds; the partition that got nothing within them
+is named first the next time.
 
 A topic goes by its id where its cluster has ids (Fetch 13, KIP-516). So one that was deleted and created again is not
 taken for the former one, even if nobody has asked for a while: its id is the one that it had when its leader was found.
@@ -22,10 +23,10 @@ from millrace.addresses import Address
 from millrace.client.answers import check
 from millrace.client.cluster import Cluster
 from millrace.client.connection import Connection, Unanswered
-from millrace.client.fetched import FetchedData, IsolationLevel, fetched_data
+from millrace.client.fetched import FetchedData, FetchThrottledError, IsolationLevel, fetched_data, left_out
 from millrace.client.metadata import ClusterMetadata, Partition
 from millrace.client.simple_consumer import CONSUMER
-from millrace.errors import ClientError, MillraceError, OffsetOutOfRangeError
+from millrace.errors import MillraceError, OffsetOutOfRangeError
 from millrace.wire.api import ApiKey
 from millrace.wire.messages import FETCH
 from millrace_pipelines.mirror.rights import explained
@@ -69,6 +70,11 @@ class Fetcher:
     def fetch(self, offsets: Mapping[Partition, int], bounds: Bounds = USUAL) -> Answers:
         """Returns what each partition has from its offset on, or its error; raises none of these."""
         found = self._asked(offsets, bounds)
+        deadline_s = self._cluster.clock.monotonic_s() + self._cluster.timeout_s
+        while throttled := {one: offsets[one] for one, answer in found.items() if _is_throttled(answer)}:
+            if self._cluster.clock.monotonic_s() > deadline_s:
+                break
+            found |= self._asked(throttled, bounds)
         doubted = {one: self._leaders.get(one) for one, answer in found.items() if _is_outside(answer)}
         if doubted:
             elsewhere = self._elsewhere(doubted, found)
@@ -154,6 +160,10 @@ def _is_outside(answer: FetchedData | MillraceError) -> bool:
     return isinstance(answer, OffsetOutOfRangeError)
 
 
+def _is_throttled(answer: FetchedData | MillraceError) -> bool:
+    return isinstance(answer, FetchThrottledError)
+
+
 def _answer(
     connection: Connection,
     unanswered: Unanswered[FetchResponse],
@@ -180,7 +190,7 @@ def _answer(
             except MillraceError as error:
                 found[place] = error
     for place in offsets.keys() - found.keys():
-        found[place] = ClientError(f"fetch of {place[0]}-{place[1]}: the broker's answer leaves it out")
+        found[place] = left_out(answer, f"fetch of {place[0]}-{place[1]}")
     return found
 
 

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.client.answers import check
-from millrace.errors import RecordError
+from millrace.errors import ClientError, ErrorCode, RecordError
 from millrace.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, check_crc, walk
 from millrace.records.bodies import BODY_BYTES, bodies_of
 from millrace.records.control import AbortedTransactions
@@ -21,7 +21,7 @@ from millrace.records.intervals import Interval, rising
 from millrace.records.record import Record, records_of
 
 if TYPE_CHECKING:
-    from millrace.wire.messages.fetch import PartitionData
+    from millrace.wire.messages.fetch import FetchResponse, PartitionData
 
 
 class IsolationLevel(IntEnum):
@@ -29,6 +29,20 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+class FetchThrottledError(ClientError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, retriable=True):
+    """A quota holds the client up: the answer to its fetch is empty, and so is the next one until the quota's time."""
+
+
+def left_out(answer: FetchResponse, subject: str) -> ClientError:
+    """Returns the error of a partition that an answer says nothing of, which a quota's empty answer does (KIP-219).
+
+    The broker reads the connection's next request once the time of the quota is over, so it can be sent at once.
+    """
+    if answer.throttle_time and not answer.responses:
+        return FetchThrottledError(f"{subject}: the broker holds it up by a quota")
+    return ClientError(f"{subject}: the broker's answer leaves it out")
 
 
 class AbortedTransaction(NamedTuple):

@@ -25,7 +25,14 @@ from millrace.client.damaged_batches import (
     ReadOn,
     is_damage,
 )
-from millrace.client.fetched import FetchedBatch, FetchedData, IsolationLevel, fetched_data, starts_with_cut_batch
+from millrace.client.fetched import (
+    FetchedBatch,
+    FetchedData,
+    IsolationLevel,
+    fetched_data,
+    left_out,
+    starts_with_cut_batch,
+)
 from millrace.client.groups import GroupOffset, Groups
 from millrace.client.version_zero import commit_to_zookeeper, fetch_from_zookeeper, segment_starts
 from millrace.config import MAX_INT, MAX_LONG
@@ -374,14 +381,15 @@ class SimpleConsumer:
         except MillraceError as error:
             return {request: self._fetched_alone(request, error, limits) for request in requests}
         answered = {(topic.topic, one.partition_index): one for topic in answer.responses for one in topic.partitions}
-        return {one: self._fetched_of(one, answered.get((one.topic, one.partition)), limits) for one in requests}
+        missing = left_out(answer, "multifetch")
+        return {one: self._fetched_of(one, answered.get(one[:2], missing), limits) for one in requests}
 
     def _fetched_of(
-        self, request: FetchRequest, partition: PartitionData | None, limits: _Limits
+        self, request: FetchRequest, partition: PartitionData | ClientError, limits: _Limits
     ) -> FetchedData | MillraceError:
         subject = f"fetch of {request.topic}-{request.partition} at offset {request.offset}"
-        if partition is None:
-            return ClientError(f"{subject}: the broker's answer leaves it out")
+        if isinstance(partition, ClientError):
+            return self._fetched_alone(request, partition, limits)
         try:
             fetched = fetched_data(partition, subject, request.offset)
         except MillraceError as error:
@@ -401,13 +409,7 @@ class SimpleConsumer:
         if not is_cut and not is_retriable(error):
             return error
         try:
-            return self.fetch(
-                request.topic,
-                request.partition,
-                request.offset,
-                max_bytes=request.max_bytes,
-                isolation=limits.isolation,
-            )
+            return self.fetch(*request[:3], max_bytes=request.max_bytes, isolation=limits.isolation)
         except MillraceError as again:
             return again
 
@@ -418,6 +420,8 @@ class SimpleConsumer:
         def action(connection: Connection) -> FetchedData | CorruptRecordError:
             answer = connection.request(*ask, wait_s=limits.max_wait_ms / 1000)
             check(answer.error_code, subject)
+            if not answer.responses:
+                raise left_out(answer, subject)
             try:
                 return fetched_data(answer.responses[0].partitions[0], subject, offset)
             except CorruptRecordError as error:  # of the log, which stays so: it is not asked again
