@@ -25,7 +25,7 @@ PEERS := $(patsubst %,.peers/%/.complete,kafka-3.9 kafka-4.1 mirrormaker2 spark-
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: archive help demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
+.PHONY: archive help iceberg demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
 	peers-if-possible stores venv clean
 
 help: ## List the targets
@@ -101,12 +101,26 @@ peers-if-possible:
 	@if command -v mvn >/dev/null; then $(MAKE) --no-print-directory peers || \
 		echo "Apache Kafka's jars could not be brought: the tests that need them are skipped."; fi
 
+# Judges of Iceberg tables: Spark's runtime needs Spark 4.1, and PyPI has DuckDB's extension for 1.5.
+ICEBERG_SPARK := pyspark==4.1.4
+ICEBERG_DUCKDB := duckdb==1.5.5 duckdb-extension-iceberg==1.5.5 duckdb-extension-avro==1.5.5
+
+iceberg: .peers/iceberg/.complete ## Spark 4.1 with Iceberg's runtime, its REST catalog, and DuckDB's extension, as judges (needs Maven's mvn)
+
+.peers/iceberg/.complete: tests/peers/iceberg/pom.xml tests/peers/iceberg-rest/pom.xml | $(VENV)/.installed-dev
+	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
+	mvn --batch-mode --quiet --file tests/peers/iceberg-rest/pom.xml package -Dpeers.directory=$(CURDIR)/$(@D)/rest
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/pyspark $(ICEBERG_SPARK)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/duckdb $(ICEBERG_DUCKDB)
+	@touch $@
+
 # Servers that stand in for stores of tables, and their versions.
 AZURITE := 3.37.0
 FAKE_GCS := v1.56.1
 MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
+STORES := $(patsubst %,.peers/stores-%/.complete,azure gcs hdfs minio)
 
-stores: .peers/stores-azure/.complete .peers/stores-gcs/.complete .peers/stores-minio/.complete ## MinIO, fake-gcs-server and Azurite, in which tests keep tables (needs go and npm)
+stores: $(STORES) ## MinIO, fake-gcs-server, Azurite and Hadoop's MiniDFS, in which tests keep tables (needs go, npm and Maven's mvn)
 
 .peers/stores-gcs/.complete:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
@@ -127,7 +141,8 @@ stores: .peers/stores-azure/.complete .peers/stores-gcs/.complete .peers/stores-
 	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives kafka $*
 	@touch $@
 
-.peers/mirrormaker2/.complete .peers/spark-delta/.complete .peers/spark-s3/.complete: .peers/%/.complete: tests/peers/%/pom.xml
+POMS := mirrormaker2 spark-delta spark-s3 stores-hdfs
+$(patsubst %,.peers/%/.complete,$(POMS)): .peers/%/.complete: tests/peers/%/pom.xml
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@
 

@@ -1,8 +1,9 @@
 """The harness of all benchmarks: who has a turn, which figures follow, and how they are shown.
 
 A benchmark is a module of this package. Its `run` takes an empty folder, and one of its `PEERS` if it has any, and
-returns its figures. Absolute rates drift with the machine from minute to minute; the ratio to a yardstick of the same
-run does not. Rounds alternate between what is measured and its yardstick, and medians are compared.
+returns its figures; its `run_in`, where it has one, takes a folder and the address of a store. Absolute rates drift
+with the machine from minute to minute; the ratio to a yardstick of the same run does not. Rounds alternate between what
+is measured and its yardstick, and medians are compared.
 """
 
 from __future__ import annotations
@@ -149,12 +150,26 @@ def peers(name: str) -> tuple[str, ...]:
     return getattr(import_module(f"{__package__}.{name}"), "PEERS", ())
 
 
-def measure(name: str, peer: str | None, json_file: Path | None) -> None:
-    """Runs a benchmark in a temporary folder, and shows its figures; `peer` is one of its peers."""
+def takes_store(name: str) -> bool:
+    """Returns whether a benchmark can be run in a store of tables."""
+    return hasattr(import_module(f"{__package__}.{name}"), "run_in")
+
+
+def measure(name: str, peer: str | None, json_file: Path | None, store: str | None = None) -> None:
+    """Runs a benchmark in a temporary folder, and shows its figures.
+
+    Args:
+        name: The benchmark.
+        peer: One of its peers.
+        json_file: Where the figures are written, too.
+        store: The address of a store of tables, for a benchmark that takes one.
+    """
     beside = [one for one in peers(name) if one == peer]
+    module = import_module(f"{__package__}.{name}")
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as place:
-        figures = import_module(f"{__package__}.{name}").run(Path(place), *beside)
-    show(f"millrace bench {name}" + (f" --peer {peer}" if peer else ""), figures, json_file)
+        figures = module.run(Path(place), *beside) if store is None else module.run_in(Path(place), store)
+    options = (f" --peer {peer}" if peer else "") + (f" --store {store}" if store else "")
+    show(f"millrace bench {name}{options}", figures, json_file)
 
 
 def show(title: str, figures: Sequence[Figure], json_file: Path | None) -> None:

@@ -4,7 +4,8 @@ Without a peer: a load on one core of Spark beside writing such rows as Parquet 
 stages one by one, one task without Spark, and a commit in a table that has had a thousand. With `--peer spark`, before
 these: the same topics into Parquet by Spark's own Kafka source, from Apache Kafka and from Millrace, in the same Spark,
 in turn; see `load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
-load takes some seconds, of which the starts of jobs and tasks are a small part. Needs `make peers`.
+load takes some seconds, of which the starts of jobs and tasks are a small part. Needs `make peers`. With
+`--store ADDRESS` instead, loads into a store beside those into a folder (`in_store`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from millrace.records.compression import Codec
 from millrace_benchmarks.harness import Figure, alternate, beside_goal, interleave
+from millrace_benchmarks.in_store import loads_in
 from millrace_benchmarks.load_commits import COMMITS_BEFORE, commit_after
 from millrace_benchmarks.load_peers import Ways, millrace_load, spark_source, spark_with_kafka
 from millrace_benchmarks.load_stages import MEBIBYTE, stages, task
@@ -60,6 +62,11 @@ def run(place: Path, peer: Peer | None = None) -> list[Figure]:
                     fill(kafka.bootstrap, topic, batches[topic])
                 figures = _beside_spark(ours, kafka, place)
         return [*figures, *_own_figures(ours, place)]
+
+
+def run_in(place: Path, store: str) -> list[Figure]:
+    """Measures loads into a store, an address, beside those into a folder."""
+    return loads_in(place, store, (SMALL, LARGE))
 
 
 def _beside_spark(ours: Subject, kafka: Subject, directory: Path) -> list[Figure]:

@@ -13,8 +13,7 @@ from millrace.fs import OsFileSystem
 from millrace.times import SECOND_MS
 from millrace_benchmarks.harness import Samples
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.files import write_file
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
     TOPIC_PROPERTY,
@@ -22,6 +21,8 @@ from millrace_pipelines.warehouse.ledger.ledger import (
     ledger_of,
     swap,
 )
+from millrace_pipelines.warehouse.table.files import write_file
+from millrace_pipelines.warehouse.table.table import Table
 
 COMMITS_BEFORE = 1_000
 MEASURED = 21  # more than lie between two checkpoints
@@ -32,14 +33,14 @@ def commit_after(commits: int = COMMITS_BEFORE) -> Samples:
     """Returns the median milliseconds of a commit, and of loading table and ledger, in a table of `commits` commits."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
         schema, fs = ENVELOPE_SCHEMA, OsFileSystem()
-        table = Table.load_or_create(directory, fs, schema=schema, name="bench", configuration=PROPERTIES)
+        table = load_or_create(directory, fs, schema=schema, name="bench", configuration=PROPERTIES)
         offsets = count()
         for _ in range(commits):
             _commit(table, next(offsets))
         loading, committing = [], []
         for _ in range(MEASURED):
             started = time.perf_counter()
-            table = Table.load(directory, fs)
+            table = load_table(directory, fs)
             ledger_of(table)
             loading.append((time.perf_counter() - started) * SECOND_MS)
             committing.append(_commit(table, next(offsets)) * SECOND_MS)

@@ -26,10 +26,10 @@ from millrace_benchmarks.load_topics import PARTITIONS, Topic
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column
 from millrace_pipelines.spark.brokers import FETCH_MAX_BYTES, TopicSource
 from millrace_pipelines.spark.read import read_range
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import DataFileWriter
 
 STAGED_RECORDS = {100: 500_000, 1024: 50_000}
 MEBIBYTE = 1 << 20

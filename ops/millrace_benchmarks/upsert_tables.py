@@ -24,15 +24,14 @@ from millrace_benchmarks.harness import Samples
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, nulls_of
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.keys.lookup import keep_index
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_ID_PROPERTY, TOPIC_PROPERTY
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.tables.open import mode_properties
 from millrace_pipelines.warehouse.tasks import Threads
 
@@ -58,9 +57,11 @@ class Upserted:
     def made(cls, location: Path, keys: int, *, by_vectors: bool) -> Upserted:
         """Makes the table, with the indexes of its files."""
         properties = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench", **mode_properties(Mode.UPSERT)}
-        properties |= {VECTORS_PROPERTY: "true"} if by_vectors else {}
         schema = ENVELOPE_SCHEMA
-        table = Table.load_or_create(str(location), DISK, schema=schema, name="bench", configuration=properties)
+        table = load_or_create(
+            str(location), DISK,
+            schema=schema, name="bench", configuration=properties, deletion_vectors=by_vectors,
+        )  # fmt: skip
         salt = salt_of(table.id)
         files = [
             _written(table.location, "made", np.arange(first, min(first + FILE_ROWS, keys)), first, salt)
@@ -90,8 +91,8 @@ class _Workers(Threads):
 
 
 def _upsert(location: str, keys: int, which: Keys, workers: int) -> Samples:
-    random = np.random.default_rng(Table.load(location, DISK).version)
-    first = keys * (Table.load(location, DISK).version + 1)  # of the offsets, behind all that are there
+    random = np.random.default_rng(load_table(location, DISK).version)
+    first = keys * (load_table(location, DISK).version + 1)  # of the offsets, behind all that are there
     numbers = random.choice(keys, CHANGES, replace=False) if which == "random" else np.arange(keys - CHANGES, keys)
     staged = [
         _written(location, "staged", part, first + at) for at, part in _parts(numbers.astype(np.int64), STAGED_FILES)

@@ -138,6 +138,7 @@ class MillraceComponent(dg.StateBackedComponent):
             client_config=declared.client_config or "",
             admin_url=declared.admin_url or "",
             warehouse_dir=declared.warehouse or dg.EnvVar(WAREHOUSE_DIR),
+            stores=_stores(declared),
             schema_dir="",
             master=declared.master or "",
             spark=dict(declared.spark),
@@ -152,11 +153,16 @@ class MillraceComponent(dg.StateBackedComponent):
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
             client_config=declared.client_config or "",
             output_dir=declared.warehouse or dg.EnvVar(WAREHOUSE_DIR),
+            stores=_stores(declared),
         )
 
     def state_path(self, project_root: Path) -> Path:
         """Returns the path of this component's state file in a project."""
         return get_local_state_path(self.defs_state_config.key, project_root)
+
+
+def _stores(declared: ClusterDeclaration) -> dict[str, dict[str, str]]:
+    return {prefix: dict(options) for prefix, options in declared.stores.items()}
 
 
 logger = logging.getLogger(__name__)

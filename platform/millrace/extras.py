@@ -15,8 +15,8 @@ from millrace.errors import SetupError
 DISTRIBUTION = "millrace-log"
 
 _TABLES = (
-    "deltalake", "fastavro", "grpc_tools", "httpx", "numpy", "obstore", "prometheus_client", "google.protobuf",
-    "pyarrow",
+    "deltalake", "fastavro", "grpc_tools", "hdfs_native", "httpx", "numpy", "obstore", "prometheus_client",
+    "google.protobuf", "pyarrow", "pyiceberg", "sqlalchemy",
 )  # fmt: skip
 _SPARK = ("packaging", "pandas", "pyspark")
 _DAGSTER = ("dagster", "dagster_pipes", "dagster_webserver", "psutil")

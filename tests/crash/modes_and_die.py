@@ -14,7 +14,6 @@ import pyarrow.dataset as ds
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert
@@ -22,6 +21,7 @@ from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, s
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.stores.folder import Folder
 from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.table.files import DataFileWriter, remove_files_of_load
 
 
 def rows_of(pairs, first_offset):

@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from mirror_judge import differences
 from mirror_load import PARTITIONS, TOPICS, Ordinary, Transactional, create_topics
-from mirror_sides import MILLRACE, SESSION_TIMEOUT_MS, cluster_of, drawn, happen
+from mirror_sides import MILLRACE, SESSION_TIMEOUT_MS, OneKafka, cluster_of, drawn, happen
 
 from millrace.client import Cluster
 from millrace.errors import MillraceError, SetupError
@@ -106,6 +106,7 @@ class Run:
 
     def __init__(self, stack, source, target, *, folder, way, seed):
         self.source, self.target = source, target
+        self.kafkas = [one for one in (*source.brokers, *target.brokers) if isinstance(one, OneKafka)]
         self.begun_s, self.told, self.told_file = time.monotonic(), [], folder / "told.txt"
         self.tell(f"MILLRACE_CHAOS_SEED={seed}")
         create_topics(source.bootstrap, source.replicas)
@@ -125,10 +126,16 @@ class Run:
         self.told_file.write_text("\n".join(self.told))
 
     def await_goes_on(self, look, what, describe=str):
-        """Waits until `look` returns something; fails at once where an instance of the mirror has ended by itself."""
+        """Waits until `look` returns something; fails at once where an instance of the mirror has ended by itself.
+
+        A broker of Apache Kafka that has lost its group coordinator is started again, as nothing else helps.
+        """
 
         def looked():
             assert not any(each.has_ended for each in self.mirrors), "an instance has ended by itself"
+            for broker in self.kafkas:
+                if broker.mend():
+                    self.tell("Apache Kafka is started again, as its group coordinator is lost")
             return look()
 
         return awaited(looked, what, describe)

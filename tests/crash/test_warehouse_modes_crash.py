@@ -15,13 +15,13 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
-from millrace_pipelines.warehouse.delta.rewrite import Rewrite, commit_rewrite, current_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.rewrite import Rewrite, commit_rewrite, current_files
 from millrace_pipelines.warehouse.stores.leases import held_leases, lease
+from millrace_pipelines.warehouse.table.files import DataFileWriter
 
 FS = OsFileSystem()
 SCRIPT = str(Path(__file__).with_name("modes_and_die.py"))

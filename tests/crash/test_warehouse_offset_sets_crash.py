@@ -17,13 +17,13 @@ from millrace.testing.broker import BrokerProcess
 from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.lineage import named_by
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, Step
 from millrace_pipelines.warehouse.maintenance import vacuum
+from millrace_pipelines.warehouse.table.lineage import named_by
 from millrace_support.admin_requests import change_request
 from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told

@@ -13,9 +13,9 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_support.small_tables import open_tables
 
 FS = OsFileSystem()

@@ -102,8 +102,10 @@ def test_no_setting_is_on_the_command_line_or_in_the_environment(monkeypatch):
         "            assert 'hu' + 'sh' not in open('/proc/self/cmdline').read() + open('/proc/self/environ').read()\n"
     )
     told = "            assert work.spark_settings == {'spark.secret': 'hu' + 'sh'} and work.master == 'local[3]'\n"
+    told += "            assert work.stores == {'s3://': {'aws_token': 'hu' + 'sh'}}\n"
     play(monkeypatch, PROLOGUE + "        if True:\n" + seen + told + "            done(job, 1)\n")
-    outcomes = run([job("a")], master="local[3]", spark_settings={"spark.secret": "hush"})
+    stores = {"s3://": {"aws_token": "hush"}}
+    outcomes = run([job("a")], master="local[3]", spark_settings={"spark.secret": "hush"}, stores=stores)
     assert isinstance(outcomes["table/a"], LoadReport)
 
 

@@ -10,8 +10,8 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.defs.maintenance import table_upkeep_asset
 from millrace_pipelines.defs.resources import MillraceResource
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.table.files import DataFileWriter
 
 FS = OsFileSystem()
 LOADS = 12

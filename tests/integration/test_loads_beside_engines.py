@@ -21,12 +21,12 @@ from millrace_pipelines.downstream.output import Output
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, TableRefusedError
 from millrace_pipelines.warehouse.ledger.plan import Selection
 from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
+from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.tables.find import FAILED_LOADS_FILE
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.engine_changes import CHANGES, WITHOUT_1

@@ -84,7 +84,8 @@ def test_a_log_with_more_than_was_mirrored_is_not_followed_on(sides):
     refused = back.command("switch-back")
     assert refused.exit_code == 1
     for partition, begin, end, records in ((0, 2, 3, 2), (1, 2, 2, 1), (2, 2, 2, 1)):
-        assert f"{home}-{partition} has {records} records at offsets {begin} to {end}" in str(refused.exception)
+        what = f"{records} records" if records > 1 else "1 record"
+        assert f"{home}-{partition} has {what} at offsets {begin} to {end}" in str(refused.exception)
     assert "--recreate" in str(refused.exception)
     assert back.command("switch-back", "--recreate").exit_code == 0
     assert back.once() == []
@@ -102,6 +103,13 @@ def test_a_copy_goes_on_behind_what_was_not_mirrored(sides):
     assert values(over.source, home) == [*range(10), *range(100, 104)]
 
 
+def check_wrong_way(roles, topic):
+    """A switch-back has the clusters the other way round than the switch-over before it."""
+    told = roles.command("switch-back")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert f"{topic} was switched over from {roles.name} to the target: to switch it back" in str(told.exception)
+
+
 def test_it_is_done_once(ways):
     over, back = ways
     home, abroad = names_of(over)
@@ -109,11 +117,12 @@ def test_it_is_done_once(ways):
     over.once()
     assert back.command("switch-back").stdout.splitlines()[1:] == []
     assert over.command("switch-over").exit_code == 0
+    check_wrong_way(over, home)
     assert f"{back.name}/{abroad}" in back.command("switch-back").stdout
     assert back.command("switch-back").stdout.splitlines()[1:] == []
     back.once()
     assert back.command("switch-over").exit_code == 0
-    assert back.command("switch-back").stdout.splitlines()[1:] == []  # it is at home
+    check_wrong_way(back, abroad)  # it is at home
     assert f"{over.name}/{home}" in over.command("switch-back").stdout
 
 

@@ -12,10 +12,11 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from millrace.clock import SystemClock
+from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, remove_files_of_load, write_file
+from millrace_pipelines.warehouse.delta.file_actions import add_action
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LeaseLostError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -23,10 +24,11 @@ from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.stores.addresses import store_at
-from millrace_pipelines.warehouse.stores.leases import lease, running
+from millrace_pipelines.warehouse.stores.leases import conditional, lease, running
 from millrace_pipelines.warehouse.stores.options import use_store_options
 from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER
 from millrace_pipelines.warehouse.stores.timed_leases import TimedLeases
+from millrace_pipelines.warehouse.table.files import DataFileWriter, remove_files_of_load, write_file
 from millrace_pipelines.warehouse.tables.find import table_locations
 from millrace_support.loads import Loads
 from millrace_support.stores.stand_ins import STAND_INS, losing_answers, missing, started
@@ -136,10 +138,10 @@ def test_of_two_loaders_each_commits_what_the_other_has_not(store):
 def test_a_commit_whose_answer_is_lost_is_there_once(store):
     location = f"{store.address}/lossy/events"
     Loads(location)
-    with losing_answers(store, "PUT [^ ]*_delta_log(/|%2F)[0-9]+.json", count=3) as lossy:
+    with losing_answers(store, count=3) as lossy:
         use_store_options({lossy.address: lossy.options})
         for number in range(6):
-            with suppress(StaleLedgerError):
+            with suppress(WarehouseError):  # of one that may or may not be made, or of the next that finds it
                 load_one(location, f"load{number}")
             assert offsets_in(location) == list(range(len(offsets_in(location))))
     use_store_options({store.address: store.options})
@@ -165,8 +167,9 @@ def test_a_commit_that_is_late_finds_the_fence_of_those_who_took_its_operation_f
     location = f"{store.address}/fenced/events"
     Loads(location).load((0, 1), [0])
     late = Table.load_to_write(location, FS)
-    seen = TimedLeases(store_at(location, FS), SystemClock(), lease_ms=0)
-    with TimedLeases(store_at(location, FS), SystemClock()).hold("dead") as held:
+    files = conditional(store_at(location, FS))
+    seen = TimedLeases(files, SystemClock(), lease_ms=0)
+    with TimedLeases(files, SystemClock()).hold("dead") as held:
         file = write_file(location, "dead", late.dataset().to_table(), FS)
         while not seen.ask(dry_run=False).ended:  # a store's times may be whole seconds
             pass
@@ -176,5 +179,5 @@ def test_a_commit_that_is_late_finds_the_fence_of_those_who_took_its_operation_f
         assert Table.load(location, FS).fence() == 2
         _, transactions = swap(ledger_of(late), {0: LedgerEntry(1, 2)})
         with pytest.raises(CommitFailedError):
-            late._write_commit([file.add_action(0)], {}, {}, late._properties(transactions, {"kind": "x"}))
+            late._write_commit([add_action(file, 0)], {}, {}, late._properties(transactions, {"kind": "x"}))
     assert Table.load(location, FS).version == 2

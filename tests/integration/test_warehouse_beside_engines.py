@@ -13,10 +13,10 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.protocol import Access
 from millrace_pipelines.warehouse.errors import LedgerError, TableRefusedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.maintenance import checkpoint, compact, vacuum
+from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_support.engine_changes import CHANGES

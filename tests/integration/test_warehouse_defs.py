@@ -26,9 +26,9 @@ from millrace.security.acls import (
 from millrace.testing.broker import BrokerProcess
 from millrace_benchmarks.load_topics import append
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.rewrite import current_files
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
+from millrace_pipelines.warehouse.rewrite import current_files
 from millrace_support.broker_properties import KEEPS_ALL
 from millrace_support.loads import FS
 

@@ -30,7 +30,6 @@ from millrace_pipelines.defs.resources import MillraceResource
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse import preview_load, preview_reload
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
-from millrace_pipelines.warehouse.delta.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LeaseLostError, StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -43,6 +42,7 @@ from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import lease, running
 from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER, dead_letters_dir
 from millrace_pipelines.warehouse.stores.timed_leases import TimedLeases
+from millrace_pipelines.warehouse.table.files import remove_files_of_load, write_file
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_pipelines.warehouse.tables.spark_table import s3a_options
 from millrace_support.command_runner import CommandRunner

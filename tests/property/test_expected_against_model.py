@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from millrace.records.absent import intervals_of
 from millrace_pipelines.warehouse.completeness.expected import KNOWN, Expected
-from millrace_pipelines.warehouse.delta import lineage
-from millrace_pipelines.warehouse.delta.lineage import INLINE_BYTES, OffsetPage, keep_offsets, packed, pages_of
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table import lineage
+from millrace_pipelines.warehouse.table.lineage import INLINE_BYTES, OffsetPage, keep_offsets, packed, pages_of
 from millrace_support.loads import FS
 
 MOST_OFFSETS = 8

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.table.files import DataFileWriter
 
 FS = OsFileSystem()
 PARTITIONS = 2

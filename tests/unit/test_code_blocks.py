@@ -22,6 +22,7 @@ RUN_BY = {
     ("docs/testing.md", "python"): ("integration/test_pytest_plugin.py",),
     ("docs/tutorial.md", "python"): ("integration/test_played_pages.py",),
     ("docs/warehouse.md", "python"): ("integration/test_warehouse_reading.py",),
+    ("docs/iceberg.md", "python"): ("integration/test_iceberg_loads.py",),
     ("docs/warehouse-modes.md", "python"): ("integration/test_warehouse_reading.py",),
     ("docs/warehouse-reading.md", "python"): ("integration/test_warehouse_reading.py",),
 }

@@ -135,6 +135,10 @@ def bench(
             "(`make peers` first)."
         ),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="For load: into this store, s3://bucket/path, beside a folder."),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file too.")
     ] = None,
@@ -143,7 +147,9 @@ def bench(
     harness = import_module("millrace_benchmarks.harness")
     if peer is not None and peer not in harness.peers(name):
         raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
-    harness.measure(name, peer, json_file)
+    if store is not None and (peer is not None or not harness.takes_store(name)):
+        raise typer.BadParameter("load takes a store, without a peer", param_hint="--store")
+    harness.measure(name, peer, json_file, store)
 
 
 def history() -> None:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from millrace_pipelines.warehouse.payload.outcome import DeadLetter
 
 app = Commands(StoreAccess, help="List, show and replay records that did not fit a table's columns.")
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The rows' table: its directory, or s3://bucket/path.")]
+Directory = Annotated[
+    str,
+    typer.Argument(metavar="DIR", help="The rows' table: its directory, s3://bucket/path, or iceberg:NAMESPACE.NAME."),
+]
 SHOWN_BYTES = 4096
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millrace_ops.cli.options import FS
 
 if TYPE_CHECKING:
-    from millrace_pipelines.warehouse.delta.lineage import Lineage
+    from millrace_pipelines.warehouse.table.lineage import Lineage
 
 READYING = ("ledger", "schema", "compression", "skipped")  # kinds of commits that only make a table ready for work
 
@@ -41,14 +41,14 @@ def telling_commits(directory: str) -> Iterator[None]:
 
 
 def _version(directory: str) -> int:
-    from millrace_pipelines.warehouse.delta.table import load_if_there
+    from millrace_pipelines.warehouse.formats import load_if_there
 
     table = load_if_there(directory, FS)
     return NO_VERSION if table is None else table.version
 
 
 def _commits_since(directory: str, before: int) -> str:
-    from millrace_pipelines.warehouse.delta.table import load_if_there
+    from millrace_pipelines.warehouse.formats import load_if_there
 
     table = load_if_there(directory, FS)
     commits = [] if table is None else [one for one in table.lineage() if one["version"] > before]

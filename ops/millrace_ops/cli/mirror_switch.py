@@ -111,9 +111,10 @@ def _switched_back(
         states = States(here.cluster, producer)
         states.create()
         back = SwitchBack(source, there, here, states, producer, way=settings.way, recreate=recreate)
-        found = {one.key: one for one in back.topics()}
-        wanted = chosen(found, {one.source for one in found.values()}, names)
-        yield from back.run([one for one in wanted if names or source.has_topic(one.target_topic)])
+        found = {one.key: one for one in back.topics() if names or source.has_topic(one.target_topic)}
+        if not found:
+            back.check_direction()
+        yield from back.run(chosen(found, {one.source for one in found.values()}, names))
 
 
 def _confirmed(source: str, error: BrokerUnreachableError, *, is_confirmed: bool) -> bool:

@@ -97,7 +97,7 @@ class StoreAccess:
         )
 
         known = store_options() if self.store_options is None else read_options(self.store_options)
-        use_store_options(known.over(parsed_options(self.store_option or [])))
+        use_store_options(known, parsed_options(self.store_option or []))
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,10 @@ def load(
     *,
     table: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="The table's directory, or s3://bucket/path; the first load creates it."),
+        typer.Option(
+            metavar="DIR",
+            help="The table: a directory, s3://bucket/path, or iceberg:NAMESPACE.NAME; the first load creates it.",
+        ),
     ] = None,
     defs: Annotated[
         str | None,
@@ -217,7 +220,9 @@ def _load_defs(path: str, turns: TurnChoices, *, dry_run: bool, **options: Any) 
         run_defs(defs)
 
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The table's directory, or s3://bucket/path.")]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="The table: its directory, s3://bucket/path, or iceberg:NAMESPACE.NAME.")
+]
 UNKNOWN = "?"
 
 
@@ -245,14 +250,14 @@ def tables(
 
     Tables of other programs and those that can't be read are listed apart, with the reason.
     """
-    from millrace_pipelines.warehouse.delta.table import Table
+    from millrace_pipelines.warehouse.formats import load_table
     from millrace_pipelines.warehouse.load.history import newest_load
     from millrace_pipelines.warehouse.load.metrics import TableCollector, ToldTable, write_textfile
     from millrace_pipelines.warehouse.tables.find import describe_all
 
     found, others = describe_all(directory, topics.bootstrap, topics.client_config)
     if textfile is not None:
-        told = [ToldTable(one, newest_load(Table.load(one.location, FS))) for one in found]
+        told = [ToldTable(one, newest_load(load_table(one.location, FS))) for one in found]
         write_textfile(textfile, TableCollector(told))
     if as_json:
         print_json([asdict(one) for one in found] + [asdict(one) for one in others])

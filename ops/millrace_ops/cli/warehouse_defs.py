@@ -25,6 +25,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.together import Outcome, load_together
 from millrace_pipelines.warehouse.load.turns import FailedTurn, load_in_turns
+from millrace_pipelines.warehouse.stores.options import declare_store_options
 
 MASTER = "spark.master"
 
@@ -59,6 +60,8 @@ class _Defs:
         self._given = given
         self._loads = declared_loads(given.path, given.bootstrap, given.client_config)
         self._metrics: dict[str, str] = {}
+        for one in self._loads:
+            declare_store_options(one.declaration.stores)
 
     def session(self) -> SharedSession:
         """Returns the session, which starts where the first load needs it."""

@@ -29,6 +29,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.choices import Compression, Mode
+from millrace_pipelines.warehouse.stores.options import declaration_faults
 
 DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -89,6 +90,25 @@ def _tags(value: Mapping[str, str]) -> Mapping[str, str]:
         raise ValueError(str(error)) from error
 
 
+def _texts(value: object) -> object:
+    """Returns options of stores with numbers and truth values as the texts that stores take; others as they are."""
+    if not isinstance(value, Mapping):
+        return value
+    return {prefix: _text_values(options) for prefix, options in value.items()}
+
+
+def _text_values(options: object) -> object:
+    if not isinstance(options, Mapping):
+        return options
+    return {key: str(one).lower() if isinstance(one, (bool, int, float)) else one for key, one in options.items()}
+
+
+def _stores(value: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    if faults := declaration_faults(value):
+        raise ValueError("; ".join(faults))
+    return value
+
+
 def webhook_url(value: str) -> str:
     """Returns the address of a webhook unchanged; raises ValueError, without the address, where it is no http(s) URL.
 
@@ -114,6 +134,7 @@ Cron = Annotated[str, AfterValidator(_cron)]
 Name = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
 Tags = Annotated[Mapping[str, str], AfterValidator(_tags)]
 Owner = Annotated[str, AfterValidator(_owner)]
+Stores = Annotated[Mapping[str, Mapping[str, str]], BeforeValidator(_texts), AfterValidator(_stores)]
 Webhook = Annotated[str, AfterValidator(webhook_url)]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -246,6 +267,8 @@ class ClusterDeclaration(_Declared):
         admin_url: The admin endpoint of each broker, with commas between; by default MILLRACE_ADMIN_URL.
         zookeeper: `HOST:PORT[,…][/chroot]`, for downstream jobs; by default MILLRACE_ZOOKEEPER.
         warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
+        stores: Options of stores by the beginnings of addresses, with secrets as env:NAME; beside them those of the
+            file that MILLRACE_STORE_OPTIONS names.
         master: Spark's master; by default MILLRACE_SPARK_MASTER.
         spark: Settings of Spark, for every load.
         load_metrics: A folder, for a file of metrics for each table whose loads fail or succeed; none by default.
@@ -266,6 +289,7 @@ class ClusterDeclaration(_Declared):
     admin_url: str | None = None
     zookeeper: str | None = None
     warehouse: str | None = None
+    stores: Stores = {}
     master: str | None = None
     spark: Mapping[str, str] = {}
     load_metrics: str | None = None

@@ -27,6 +27,7 @@ from millrace_pipelines.defs.resources import named_by_environment
 from millrace_pipelines.downstream import MicroBatchJob, RunOptions, run_workers
 from millrace_pipelines.downstream.consume import DEFAULT_SESSION_TIMEOUT_MS
 from millrace_pipelines.downstream.workers import Line, RunReport, records_in
+from millrace_pipelines.warehouse.stores.options import declare_store_options
 
 VARIABLES: Mapping[str, str] = {"zookeeper": ZOOKEEPER, "client_config": CLIENT_CONFIG}
 """The variables of fields that are empty."""
@@ -48,6 +49,7 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
         bootstrap: `HOST:PORT` of a broker.
         client_config: The file with Kafka's client properties of security, or env:NAME; "" for that of the environment.
         output_dir: The folder with the table of each job, `<output_dir>/<job>`.
+        stores: Options of stores by the beginnings of addresses; a secret is written env:NAME.
         session_timeout_ms: How long a worker may be silent before its partitions go to the others.
     """
 
@@ -56,9 +58,15 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
     output_dir: str
     client_config: str = ""
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+    stores: dict[str, dict[str, str]] = Field(default={})
 
     def create_resource(self, context: dg.InitResourceContext) -> Self:  # noqa: ARG002  Dagster's interface
-        """Returns the resource with its empty fields filled from the environment."""
+        """Returns the resource with empty fields filled from the environment; the process gets the stores' options.
+
+        Raises:
+            SetupError: An option of a store names a variable that is not set.
+        """
+        declare_store_options(self.stores)
         return self.model_copy(update=named_by_environment(self, VARIABLES))
 
     def location(self, job: MicroBatchJob) -> str:

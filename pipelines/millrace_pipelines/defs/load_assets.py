@@ -182,8 +182,9 @@ def _loads(cluster: DeclaredCluster) -> dg.AssetsDefinition:
             return
         if not context.retry_number:  # a re-execution has planned the checks of all tables, and Dagster skips these
             report_checks(context, millrace, [by_key[key] for key in sorted(context.selected_asset_keys - set(left))])
+        settings = {**millrace.spark, **config.spark}
         outcomes = run_jobs(
-            context, jobs, master=millrace.master or None, spark_settings={**millrace.spark, **config.spark}
+            context, jobs, master=millrace.master or None, spark_settings=settings, stores=millrace.stores
         )
         if millrace.load_metrics:
             outcomes = noting_attempts(context, millrace.load_metrics, jobs, outcomes)

@@ -53,12 +53,12 @@ from millrace_pipelines.defs.topic_sensor import Look, TopicOffsets, left_out, l
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.dead_letters import REPLAY_KIND
-from millrace_pipelines.warehouse.delta.commits import is_newest
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.formats import is_newest, load_table
 from millrace_pipelines.warehouse.keys.removal import ERASE
 from millrace_pipelines.warehouse.load.history import COMMITS_AT_ONCE, LOAD, RELOAD, TableCommit, commits_since
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 
 RUNNING = dg.DefaultScheduleStatus.RUNNING
 SENSOR_RUNNING = dg.DefaultSensorStatus.RUNNING
@@ -389,7 +389,7 @@ def _look_at(
 ) -> tuple[list[dg.AssetMaterialization], Position]:
     if position is not None and is_newest(asset.location, position.version, fs):
         return [], position
-    table = Table.load(asset.location, fs)
+    table = load_table(asset.location, fs)
     is_known = position is not None and position.table_id == table.id and position.version <= table.version
     since = position.version if position is not None and is_known else BEFORE_THE_FIRST
     commits = settled(instance, commits_since(table, since, COMMITS_AT_ONCE))

@@ -25,8 +25,8 @@ from millrace_pipelines.defs.ticks import UNFINISHED, counted, unpack_cursor
 from millrace_pipelines.defs.topic_sensor import TopicOffsets
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.jobs import Failed
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 
 REQUESTS_PER_TICK = 20
@@ -134,7 +134,7 @@ class LedgerReader:
             return error
 
     def _newest(self, location: str) -> Ledger:
-        table = Table.load(location, DISK)
+        table = load_table(location, DISK)
         kept = self._kept.get(location)
         if kept is None or kept[:2] != (table.id, table.version):
             kept = self._kept[location] = table.id, table.version, ledger_of(table)

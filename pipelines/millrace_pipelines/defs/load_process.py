@@ -62,6 +62,7 @@ from millrace_pipelines.warehouse.load.report import LoadedRange, LoadPreview, L
 COMMAND = (sys.executable, "-m", "millrace_pipelines.runs.child")
 POLL_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 6.0
+NO_STORES: Mapping[str, Mapping[str, str]] = {}
 
 Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 
@@ -114,6 +115,7 @@ def run_jobs(
     *,
     master: str | None = None,
     spark_settings: Mapping[str, str] | None = None,
+    stores: Mapping[str, Mapping[str, str]] = NO_STORES,
 ) -> Iterator[tuple[str, Outcome]]:
     """Runs jobs in a child process with one Spark session, and yields each one's key and outcome as soon as it is done.
 
@@ -122,10 +124,11 @@ def run_jobs(
         jobs: What to do, one after the other; their keys differ.
         master: Spark's master; None for all cores of this machine.
         spark_settings: Settings of the session.
+        stores: Options of stores by the beginnings of addresses, with secrets as env:NAME.
     """
     waiting = {job.key: job for job in jobs}
     while waiting:
-        work = Work(jobs=tuple(waiting.values()), master=master, spark_settings=spark_settings or {})
+        work = Work(jobs=tuple(waiting.values()), master=master, spark_settings=spark_settings or {}, stores=stores)
         child = ChildProcess(context, COMMAND, WORK.dump_python(work, mode="json"))
         begun, has_reported = None, False
         for message in map(MESSAGE.validate_python, child.messages()):

@@ -275,7 +275,8 @@ def _reloaded(
         yield from load_previews(context, jobs, DISK)
         return
     settings = {**millrace.spark, **config.spark}
-    yield from asset_events(context, run_jobs(context, jobs, master=millrace.master or None, spark_settings=settings))
+    outcomes = run_jobs(context, jobs, master=millrace.master or None, spark_settings=settings, stores=millrace.stores)
+    yield from asset_events(context, outcomes)
 
 
 def _logged(event: Event) -> Logged:

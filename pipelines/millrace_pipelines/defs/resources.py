@@ -20,6 +20,7 @@ from millrace.security.client_config import admin_token, read_client_security
 from millrace_pipelines.declaration.cluster import ADMIN_URL, SCHEMA_DIR
 from millrace_pipelines.declaration.loads import SPARK_MASTER, table_dir
 from millrace_pipelines.defs.admin_endpoint import AdminEndpoint
+from millrace_pipelines.warehouse.stores.options import declare_store_options
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 CLIENT_TIMEOUT_S = 20.0
@@ -46,6 +47,8 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
         admin_token: The token of the admin endpoint; if empty, that of the environment variable MILLRACE_ADMIN_TOKEN,
             or of the file that MILLRACE_ADMIN_TOKEN_FILE names, which keep it out of all that Dagster shows.
         warehouse_dir: The folder of the tables, or s3://bucket/path.
+        stores: Options of stores by the beginnings of addresses. Dagster shows them: a secret is written env:NAME, and
+            each process reads the variable itself.
         schema_dir: The folder with declared schemas, `<schema_dir>/<topic>.json`; without one a table has raw records.
         master: Spark's master, for example `local[2,3]`; its executors, if it has some, rewrite and audit tables, too.
         spark: Settings of Spark, for every load.
@@ -59,13 +62,19 @@ class MillraceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # th
     schema_dir: str
     master: str
     spark: dict[str, str] = Field(default={})
+    stores: dict[str, dict[str, str]] = Field(default={})
     load_metrics: str = ""
     dagster_url: str = ""
     client_config: str = ""
     admin_token: str = Field(default="", repr=False)
 
     def create_resource(self, context: dg.InitResourceContext) -> Self:  # noqa: ARG002  Dagster's interface
-        """Returns the resource with its empty fields filled from the environment."""
+        """Returns the resource with empty fields filled from the environment; the process gets the stores' options.
+
+        Raises:
+            SetupError: An option of a store names a variable that is not set.
+        """
+        declare_store_options(self.stores)
         return self.model_copy(update=named_by_environment(self, VARIABLES))
 
     def cluster(self) -> Cluster:

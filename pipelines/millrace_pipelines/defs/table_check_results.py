@@ -19,12 +19,13 @@ from millrace_pipelines.declaration.attributes import Check
 from millrace_pipelines.defs.table_metadata import ESCAPED, MARKUP, rows_of, waiting_letters
 from millrace_pipelines.warehouse.completeness.audit import LoadAudit
 from millrace_pipelines.warehouse.completeness.stored_files import Stored
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import RegistryError, SchemaError
+from millrace_pipelines.warehouse.formats import load_if_there
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of, skipped_location
 from millrace_pipelines.warehouse.load.history import newest_load
 from millrace_pipelines.warehouse.payload.schema import read_payload_schema
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import payload_columns, wanted_columns
 
 DESCRIPTIONS: Mapping[Check, str] = {
@@ -180,7 +181,7 @@ def count_letters(table: Table, fs: FileSystem) -> LetterCounts:
         load_rows=0 if load is None else load.rows,
         load_letters=0 if load is None else load.dead_letters,
         rows=rows_of(table),
-        waiting=waiting_letters(load_if_there(dead_letters_dir(table.location), fs)),
+        waiting=waiting_letters(load_if_there(dead_letters_dir(table.address), fs)),
     )
 
 

@@ -41,8 +41,8 @@ from millrace_pipelines.defs.table_check_results import (
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import RegistryError, TableNotFoundError
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.tables.find import lag_of
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
@@ -130,17 +130,17 @@ EVALUATIONS: Mapping[Check, Callable[[CheckedTable, int, FileSystem], dg.AssetCh
         read_skipped(checked.location, fs), allowed=checked.declared.max_skipped_offsets
     ),
     Check.DEAD_LETTERS: lambda checked, _, fs: dead_letters(
-        count_letters(Table.load(checked.location, fs), fs), max_share=checked.declared.max_dead_letter_share
+        count_letters(load_table(checked.location, fs), fs), max_share=checked.declared.max_dead_letter_share
     ),
     Check.FRESHNESS: lambda checked, now_ms, fs: freshness(
-        newest_of(Table.load(checked.location, fs)), now_ms, max_load_age=checked.declared.freshness
+        newest_of(load_table(checked.location, fs)), now_ms, max_load_age=checked.declared.freshness
     ),
     Check.LAG: lambda checked, _, fs: lag(
-        lag_of(ledger_of(Table.load(checked.location, fs)), checked.bootstrap, checked.client_config),
+        lag_of(ledger_of(load_table(checked.location, fs)), checked.bootstrap, checked.client_config),
         max_lag=checked.declared.lag_bound,
     ),
     Check.SCHEMA_DRIFT: lambda checked, _, fs: schema_drift(
-        drift_of(Table.load(checked.location, fs), checked.schema_file, checked.declared.columns)
+        drift_of(load_table(checked.location, fs), checked.schema_file, checked.declared.columns)
     ),
 }
 """What each check looks at; they are told the time in milliseconds since 1970, and the disk."""

@@ -21,15 +21,15 @@ import pyarrow.compute as pc
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS, Field, python_rows
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.delta.commits import read_commit
-from millrace_pipelines.warehouse.delta.rewrite import as_schema, file_schema, open_file
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.formats import load_if_there, load_table
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY
 from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
 from millrace_pipelines.warehouse.payload.event_time import EventTime
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.types import type_text
+from millrace_pipelines.warehouse.rewrite import as_schema, file_schema, open_file
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import mode_of, own_schema
 
 ROWS = 10
@@ -241,7 +241,7 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
     if payload is not None and topic is not None:
         shown[COLUMN_LINEAGE] = dg.MetadataValue.column_lineage(column_lineage(table.schema, payload, topic))
     if not _has_dead_letters(table):
-        dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+        dead_letters = load_if_there(dead_letters_dir(table.address), fs)
         shown["dead letters in total"] = dg.MetadataValue.int(0 if dead_letters is None else rows_of(dead_letters))
         shown["dead letters that wait"] = dg.MetadataValue.int(waiting_letters(dead_letters))
     if (load := newest_load(table)) is not None and load.records_per_second is not None:
@@ -254,8 +254,8 @@ def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.As
 
     Dagster keeps the order. Raises WarehouseError where the log of the table or of its dead letters can't be read.
     """
-    table = Table.load(location, fs)
-    commit = read_commit(table, version)
+    table = load_table(location, fs)
+    commit = table.commit_of(version)
     done = {} if commit is None else commit_metadata(table, described(commit))
     return {**done, **table_metadata(table, fs, topic=topic), **done}
 

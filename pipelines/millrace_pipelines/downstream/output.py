@@ -27,9 +27,9 @@ from millrace_pipelines.downstream.job import PARTITION, Form, JobError, MicroBa
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import (
+from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
+from millrace_pipelines.warehouse.formats import load_or_create, load_table, load_to_write
+from millrace_pipelines.warehouse.rewrite import (
     CurrentFile,
     Rewrite,
     as_schema,
@@ -38,8 +38,9 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     read_rows,
     rewrite,
 )
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
+from millrace_pipelines.warehouse.table.table import Table
 
 TOPIC_PROPERTY = "millrace.downstream.topic"
 TOPIC_ID_PROPERTY = "millrace.downstream.topicId"
@@ -100,7 +101,7 @@ class Output:
             LedgerError: The table has rows, but no offsets.
         """
         job = self._job
-        table = Table.load_or_create(
+        table = load_or_create(
             self.location,
             self._fs,
             schema=_table_schema(job),
@@ -110,7 +111,7 @@ class Output:
                 TOPIC_ID_PROPERTY: self._topic_id,
                 CONTENT_PROPERTY: _content(job),
             },
-            partition_by=[PARTITION] if job.form is Form.STATE else [],
+            partition_by={PARTITION: PARTITION} if job.form is Form.STATE else {},
             clock=self._clock,
             access=self._access,
         )
@@ -124,7 +125,7 @@ class Output:
     @again_when_stale
     def positions(self, partitions: Iterable[int]) -> dict[int, int]:
         """Returns these partitions' next offsets in the output; one that was added since `prepare` begins at 0."""
-        table = Table.load_to_write(self.location, self._fs, self._clock)
+        table = load_to_write(self.location, self._fs, self._clock)
         known = self._next_offsets(table, partitions)
         added = dict.fromkeys(set(partitions) - known.keys(), 0)
         self._begin(table, added)
@@ -137,7 +138,7 @@ class Output:
 
     def next_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
         """Returns the next offset of each of these partitions for which the output has one."""
-        return self._next_offsets(Table.load(self.location, self._fs), partitions)
+        return self._next_offsets(load_table(self.location, self._fs), partitions)
 
     def commit(self, messages: Mapping[int, list[Message]]) -> Committed:
         """Processes those of the records that the output lacks, and commits rows and offsets in one commit.
@@ -170,7 +171,7 @@ class Output:
         """
         ranges = tuple(ranges)
         if ranges:
-            Table.load_to_write(self.location, self._fs, self._clock).commit(
+            load_to_write(self.location, self._fs, self._clock).commit(
                 [],
                 expected={self._app_id(part.partition): part.from_offset for part in ranges},
                 transactions=self._transactions({part.partition: part.until_offset for part in ranges}),
@@ -280,7 +281,7 @@ class _Batch:
 
 def output_rows(location: str, fs: FileSystem = DISK) -> pa.Table:
     """Returns all rows of an output's newest version; raises TableNotFoundError where there is none."""
-    return Table.load(location, fs).dataset().to_table()
+    return load_table(location, fs).dataset().to_table()
 
 
 def _table_schema(job: MicroBatchJob) -> pa.Schema:

@@ -4,12 +4,15 @@
     GET /healthz    200 while the process answers
     GET /readyz     200 once it has its share of every source, and while all clusters answer; else 503
 
-The two last say so in JSON, with the reasons. It answers whoever reaches it, and has nothing to change.
+The two last say so in JSON, with the reasons. It answers whoever reaches it, and has nothing to change. A client that
+goes away, or says nothing for `SILENCE_S`, is let go without a word.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +29,10 @@ from millrace_pipelines.mirror.metrics import MirrorCollector
 from millrace_pipelines.mirror.reachability import Place, Reachability
 from millrace_pipelines.mirror.service import MirrorService
 from millrace_pipelines.mirror.settings import MirrorSettings
+
+SILENCE_S = 30.0
+
+logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -50,7 +57,7 @@ def serving_admin(address: Address, settings: MirrorSettings, service: MirrorSer
             "/healthz": lambda: told(()),
             "/readyz": lambda: told(not_ready(service.standings(), reachability.troubles())),
         }
-        with _served(address, answers) as port:
+        with served(address, answers) as port:
             yield address._replace(port=port)
 
 
@@ -66,9 +73,19 @@ def told(reasons: Sequence[str]) -> Answer:
     return Answer(503 if reasons else 200, "application/json", json.dumps(body).encode())
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  socketserver's signature
+        if not isinstance(error := sys.exception(), ConnectionError):
+            logger.error("a request of %s could not be answered", client_address, exc_info=error)
+
+
 @contextmanager
-def _served(address: Address, answers: Mapping[str, Callable[[], Answer]]) -> Iterator[int]:
+def served(address: Address, answers: Mapping[str, Callable[[], Answer]]) -> Iterator[int]:
+    """Makes the context in which each path has its answer, and returns the port; raises SetupError."""
+
     class Handler(BaseHTTPRequestHandler):
+        timeout = SILENCE_S
+
         def do_GET(self) -> None:
             answer = answers.get(self.path.partition("?")[0])
             status, content_type, body = Answer(404, "text/plain", b"not found\n") if answer is None else answer()
@@ -82,7 +99,7 @@ def _served(address: Address, answers: Mapping[str, Callable[[], Answer]]) -> It
             pass
 
     try:
-        server = ThreadingHTTPServer(address, Handler)
+        server = _Server(address, Handler)
     except OSError as error:
         raise SetupError(f"--admin {address}: {error.strerror or error}") from error
     with server:

@@ -17,7 +17,6 @@ After one that failed there are fewer bytes, as a busy target may not take more 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -29,24 +28,29 @@ from millrace.client.groups import GroupMetadata, GroupOffset
 from millrace.client.log_offsets import LogOffsets
 from millrace.client.metadata import Partition
 from millrace.client.simple_consumer import EpochEnd
-from millrace.errors import BrokerUnreachableError, MillraceError
+from millrace.errors import MillraceError
 from millrace.records.batch import NO_LEADER_EPOCH
 from millrace_pipelines.mirror.copy import Copy, CopyLook, Ids, Phase, Portion, Progress
 from millrace_pipelines.mirror.counters import PartitionCounters
 from millrace_pipelines.mirror.fetching import ANSWER_BYTES, PARTITION_BYTES, WAIT_MS, Answers
 from millrace_pipelines.mirror.fetching import Bounds as FetchBounds
 from millrace_pipelines.mirror.follow import GapCheck
-from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
+from millrace_pipelines.mirror.loops import (
+    LOOKS_AT_ONCE,
+    Assignment,
+    Background,
+    Begin,
+    Looks,
+    MirrorLoop,
+    Reads,
+    Surroundings,
+)
 from millrace_pipelines.mirror.lost_progress import KnownProgress
 from millrace_pipelines.mirror.pauses import Backoff, Size
 from millrace_pipelines.mirror.rights import DeniedError, is_lasting
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored, is_denial, is_refusal
-from millrace_pipelines.mirror.telling import Troubles
 from millrace_pipelines.mirror.transaction import Ended, MapsDeniedError, Outcome, Transaction
-
-IDLE_S = 0.05
-LOOKS_AT_ONCE = 200  # partitions
 
 
 class CopyDoors(NamedTuple):
@@ -79,16 +83,10 @@ class _Line:
     is_denied: bool = False  # for want of a right on the topic; what lifts it is a commit of records
 
 
-class Copying:
+class Copying(MirrorLoop):
     """The copied partitions of one source, in one thread; `assign`, `let_go` and `stop` are for any thread.
 
-    Args:
-        source: The source's name.
-        doors: Those to the two clusters.
-        around: Where it writes down what it did, and tells people.
-        background: Runs fetches.
-        bounds: Of a transaction.
-        rejoin: Is called when the group does not take this member's progress any more.
+    `rejoin` is called when the group does not take this member's progress any more.
     """
 
     def __init__(
@@ -101,28 +99,18 @@ class Copying:
         bounds: TransactionBounds,
         rejoin: Callable[[], None],
     ) -> None:
-        self._source = source
+        super().__init__(source, around, background)
         self._doors = doors
         self._transaction = doors.transaction
-        self._counters = around.counters
-        self._tell = around.tell
-        self._now_s = around.clock.monotonic_s
-        self._throttle = around.throttle
-        self._background = background
         self._interval_s = bounds.interval_s
         self._size = Size(bounds.size_bytes)
         self._rejoin = rejoin
-        self._troubles = Troubles(around.tell, around.clock)
         self._lines: dict[Mirrored, _Line] = {}
-        self._assigned: Assignment = {}
         self._group: GroupMetadata | None = None
         self._new_group: GroupMetadata | None = None
         self._fenced: GroupMetadata | None = None
         self._suspects: deque[Mirrored] = deque()
         self._has_all = False
-        self._round = 0
-        self._changed = threading.Condition()
-        self._is_stopping = False
 
     def assign(self, assignment: Assignment, group: GroupMetadata) -> None:
         """Has the loop mirror these partitions as this member of the group from its next round on, and no others."""
@@ -136,24 +124,10 @@ class Copying:
             self._assigned = {}
             self._changed.notify()
 
-    def stop(self) -> None:
-        """Has the loop end after its round."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify()
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the loop is to end."""
-        return self._is_stopping
-
     def run(self) -> None:
         """Goes round until it is stopped; what is open then is aborted."""
         try:
-            while not self._is_stopping:
-                if not self.go_round():
-                    with self._changed:
-                        self._changed.wait_for(lambda: self._is_stopping, IDLE_S)
+            super().run()
             if self._transaction.is_open and self._group is not None:
                 self._take_end(self._transaction.commit(self._group))
         finally:
@@ -451,6 +425,4 @@ class Copying:
         if one.copy.phase is Phase.STOPPED:
             self._settle(one)
             return
-        one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
-        side = "the target" if is_of_target else f"source {self._source}"
-        self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.copy.what), error)
+        self._note_trouble(one.counters, one.copy.what, error, is_of_target=is_of_target)

@@ -84,7 +84,7 @@ class Look(NamedTuple):
 class Piece(NamedTuple):
     """Batches to append at the target's log end `end_offset`, and what they amount to.
 
-    `log_start_offset` is where the target's log begins if it is empty.
+    A piece with `log_start_offset` has no batches: it has an empty log begin there, as nothing else may come for long.
     """
 
     end_offset: int
@@ -120,8 +120,9 @@ class Ahead:
 class Follow:
     """One followed partition: the loop asks what it wants, and tells it what came of it.
 
-    `start_offset` is the first one to mirror into an empty log; `next_offset` is what is fetched next, `end_offset`
-    where the target's log ends; `trouble` is the last error that may pass, `stop` why nothing more is done.
+    `start_offset` is the first one to mirror into an empty log; `next_offset` is what is fetched next, `mirrored_end`
+    the offset below which all is at the target, or is given up; `trouble` is the last error that may pass, `stop` why
+    nothing more is done.
     """
 
     what: Mirrored
@@ -130,13 +131,14 @@ class Follow:
     start_offset: int = 0
     phase: Phase = Phase.CHECK
     next_offset: int = 0
-    end_offset: int = 0
+    mirrored_end: int = 0
     stop: Stop | None = None
     trouble: MillraceError | None = None
     _pieces: deque[Piece] = field(default_factory=deque)
     _ahead: Ahead = field(default_factory=Ahead)
     _leader_epoch: int = NO_LEADER_EPOCH
     _outside: int = NO_OFFSET  # what the source was asked for last, and said to be outside of its log
+    _append_at: int = 0  # where the target's log is to end for the next piece
     _joins: bool = False  # the first batch may begin below `next_offset`, as nothing that was mirrored ends there
 
     @property
@@ -163,8 +165,11 @@ class Follow:
         if isinstance(found, Stop):
             self._stop(found)
         elif found is not None:
-            self.next_offset, self.end_offset = found, look.target_end
+            self.next_offset = self.mirrored_end = found
+            self._append_at = look.target_end
             self._joins = found != look.target_end or look.target_start == look.target_end
+            if look.target_start == look.target_end < found:
+                self._begin_at(found)
             self._leader_epoch = NO_LEADER_EPOCH
             self.trouble, self._ahead, self._outside = None, Ahead(), NO_OFFSET
             self.phase = Phase.RUN
@@ -190,7 +195,7 @@ class Follow:
             return None
         piece = self._pieces[0]
         if error is None and end_offset == piece.next_offset:
-            self.end_offset = end_offset
+            self.mirrored_end = end_offset
             return self._pieces.popleft()
         damage = _damage(piece) if isinstance(error, CorruptRecordError) else None
         if damage is not None:
@@ -234,6 +239,11 @@ class Follow:
             case _:
                 return None
 
+    def _begin_at(self, offset: int) -> None:
+        """Has the target's empty log begin at an offset above its end."""
+        self._pieces.append(Piece(self._append_at, memoryview(b""), offset, 0, NO_TIMESTAMP, offset))
+        self.mirrored_end, self._append_at = self._append_at, offset
+
     def _take(self, fetched: FetchedData) -> None:
         """Makes a piece of an answer's batches; looks again where they are the first of another leader epoch."""
         found = fetched.batches(goes_on=not self._joins)
@@ -247,16 +257,15 @@ class Follow:
         self._check_gaps(batches)
         data = [batch.header for batch in batches if not batch.header.is_control]
         piece = Piece(
-            self.end_offset if self._joins else self.next_offset,
+            self._append_at,
             memoryview(fetched.records)[: sum(batch.header.size_bytes for batch in batches)],
             last.next_offset,
             sum(header.record_count for header in data),
             max((header.max_timestamp for header in data), default=NO_TIMESTAMP),
-            min(self.next_offset, first.base_offset) if self._joins else NO_OFFSET,
         )
         self._pieces.append(piece)
         self._leader_epoch, self._joins = last.partition_leader_epoch, False
-        self.next_offset = piece.next_offset
+        self.next_offset = self._append_at = piece.next_offset
 
     def _check_gaps(self, batches: list[FetchedBatch]) -> None:
         for batch in batches[1:] if self._joins else batches:

@@ -9,7 +9,6 @@ under way, and one is being appended.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -18,20 +17,25 @@ from typing import NamedTuple, Protocol
 from millrace.client.fetched import FetchedData
 from millrace.client.metadata import Partition
 from millrace.client.mirrored_appends import MirroredAppend, MirroredLog
-from millrace.errors import AnswerLostError, BrokerUnreachableError, MillraceError, OffsetOutOfRangeError
+from millrace.errors import AnswerLostError, MillraceError, OffsetOutOfRangeError
 from millrace_pipelines.mirror.counters import PartitionCounters
 from millrace_pipelines.mirror.fetching import ONE_BATCH, PARTITION_BYTES, Answers, Bounds
 from millrace_pipelines.mirror.follow import Follow, GapCheck, Look, Phase, Piece
-from millrace_pipelines.mirror.loops import Assignment, Background, Begin, Looks, Reads, Surroundings
+from millrace_pipelines.mirror.loops import (
+    LOOKS_AT_ONCE,
+    Assignment,
+    Background,
+    Begin,
+    Looks,
+    MirrorLoop,
+    Reads,
+    Surroundings,
+)
 from millrace_pipelines.mirror.pauses import Backoff, Size
-from millrace_pipelines.mirror.rights import is_lasting
 from millrace_pipelines.mirror.settings import Way
 from millrace_pipelines.mirror.stops import Mirrored
-from millrace_pipelines.mirror.telling import Troubles
 
 APPEND_BYTES = 16 << 20  # of one request, or one piece where that is larger
-IDLE_S = 0.05
-LOOKS_AT_ONCE = 200  # partitions
 
 
 class Appends(Protocol):
@@ -62,50 +66,20 @@ class _Line:
     served: int = 0
 
 
-class Following:
-    """The followed partitions of one source, in one thread; `assign` and `stop` are for any thread.
-
-    Args:
-        source: The source's name.
-        doors: Those to the two clusters.
-        around: Where it writes down what it did, and tells people.
-        background: Runs fetches.
-    """
+class Following(MirrorLoop):
+    """The followed partitions of one source, in one thread; `assign` and `stop` are for any thread."""
 
     def __init__(self, source: str, doors: FollowDoors, around: Surroundings, background: Background[Answers]) -> None:
-        self._source = source
+        super().__init__(source, around, background)
         self._doors = doors
-        self._counters = around.counters
-        self._tell = around.tell
-        self._now_s = around.clock.monotonic_s
-        self._throttle = around.throttle
-        self._background = background
-        self._troubles = Troubles(around.tell, around.clock)
         self._size = Size(APPEND_BYTES)
         self._lines: dict[Mirrored, _Line] = {}
-        self._assigned: Assignment = {}
-        self._round = 0
-        self._changed = threading.Condition()
-        self._is_stopping = False
 
     def assign(self, assignment: Assignment) -> None:
         """Has the loop mirror these partitions from its next round on, and no others."""
         with self._changed:
             self._assigned = dict(assignment)
             self._changed.notify()
-
-    def stop(self) -> None:
-        """Has the loop end after its round."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify()
-
-    def run(self) -> None:
-        """Goes round until it is stopped."""
-        while not self._is_stopping:
-            if not self.go_round():
-                with self._changed:
-                    self._changed.wait_for(lambda: self._is_stopping, IDLE_S)
 
     def go_round(self) -> bool:
         """Does what is due once; returns whether anything was."""
@@ -278,7 +252,7 @@ class Following:
             one.backoff.failed(self._now_s())
         else:
             one.backoff.succeeded()
-            one.counters.next_offset = follow.end_offset
+            one.counters.next_offset = follow.mirrored_end
             one.counters.trouble, one.counters.is_lasting = "", False
             self._troubles.works(str(follow.what))
             self._troubles.works(f"source {self._source}")
@@ -288,6 +262,4 @@ class Following:
         if one.follow.phase is Phase.STOPPED:
             self._settle(one)
         elif error is not None:
-            one.counters.trouble, one.counters.is_lasting = str(error), is_lasting(error)
-            side = "the target" if is_of_target else f"source {self._source}"
-            self._troubles.fails(side if isinstance(error, BrokerUnreachableError) else str(one.follow.what), error)
+            self._note_trouble(one.counters, one.follow.what, error, is_of_target=is_of_target)

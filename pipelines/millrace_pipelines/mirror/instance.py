@@ -22,7 +22,7 @@ from millrace.client import Cluster
 from millrace.client.fetched import IsolationLevel
 from millrace.client.group_member import GroupMember
 from millrace.client.groups import GroupMetadata
-from millrace.errors import BrokerError, MillraceError
+from millrace.errors import BrokerError, ClientError, MillraceError
 from millrace_pipelines.mirror.clusters import ClusterLooks, SameClusterError, check_two_clusters
 from millrace_pipelines.mirror.copying import Copying
 from millrace_pipelines.mirror.counters import Counted
@@ -43,11 +43,22 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # after which states and partitions are read again
 FIRST_LOOK_S = 0.1  # also after which an instance sees that it is to end
+SHARE_PATIENCE_S = 10.0  # a member that has died keeps the others waiting for no longer than its session
 LOOPS = ("follow", "copy")
 ISOLATIONS = {Way.FOLLOW: IsolationLevel.READ_UNCOMMITTED, Way.COPY: IsolationLevel.READ_COMMITTED}
 
 Share = Mapping[Way, Mapping[Mirrored, Begin]]
 """The partitions of an instance, by how they are mirrored."""
+
+
+class NoShareError(ClientError, retriable=True):
+    """An instance waits for its share of the partitions, which the coordinator of its group has to give it."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"group {group}: no share of the partitions comes from its coordinator, a broker of the target; "
+            "if that stays so, the broker's log may say why, and a restart of that broker helps"
+        )
 
 
 class Standing(NamedTuple):
@@ -190,7 +201,7 @@ class MirrorInstance:
         """Stays a member of the source's group until the instance stops; raises what makes that impossible."""
         states = States(target)
         members: Sequence[str] = ()
-        due_s = 0.0
+        due_s, shared_s = 0.0, self._around.clock.monotonic_s()
         with GroupMember(
             target,
             group_of(self.name),
@@ -213,22 +224,26 @@ class MirrorInstance:
                     continue
                 due_s = now_s + (FIRST_LOOK_S if self._ends is None else LOOK_S)
                 if not members or not member.is_current:
-                    self._try_target(target)
+                    self._try_target(target, waited_s=now_s - shared_s)
                     continue
+                shared_s = now_s
                 self._leads.set() if member.is_leader else self._leads.clear()
                 if self._has_kept.is_set() or not member.is_leader:
                     self._try_look(states, source, target, members, member.group_metadata)
                     self._keep_stops(states)
             self._keep_stops(states)
 
-    def _try_target(self, target: Cluster) -> None:
-        """Tells, where the target can't be asked, why there is no assignment."""
+    def _try_target(self, target: Cluster, *, waited_s: float) -> None:
+        """Tells why there is no assignment: the target can't be asked, or its coordinator gives none."""
         try:
             target.metadata([])
         except MillraceError as error:
             self._troubles.fails("the target", error)
-        else:
-            self._troubles.works("the target")
+            return
+        self._troubles.works("the target")
+        if waited_s > SHARE_PATIENCE_S:
+            group = group_of(self.name)
+            self._troubles.fails(f"group {group}", NoShareError(group))
 
     def _try_look(
         self, states: States, source: Cluster, target: Cluster, members: Iterable[str], group: GroupMetadata

@@ -108,6 +108,17 @@ class SwitchBack:
                 found.append(one)
         return sorted(found, key=lambda one: one.key)
 
+    def check_direction(self) -> None:
+        """Raises SwitchBackError where a topic was switched over from the source to the target: the wrong way round."""
+        came_from = self._source.name, self._there.metadata([]).cluster_id
+        for one in self._states.read().values():
+            is_ours = (one.source, one.source_cluster_id) == came_from and self._source.has_topic(one.topic)
+            if is_ours and one.state is State.SWITCHED:
+                raise SwitchBackError(
+                    f"{one.topic} was switched over from {one.source} to the target: to switch it back, give the "
+                    "cluster that has it now as the source, and the former source as the target"
+                )
+
     def run(self, topics: Sequence[TopicState]) -> Iterator[SwitchedBack]:
         """Switches topics back, and yields each as soon as it is; raises SwitchBackError for what is in the way."""
         for one in topics:

@@ -36,6 +36,7 @@ from millrace_pipelines.spark.session import SharedSession, end_jvm, jvm_status
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.load.load import SERVICE, load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadListener, Step
+from millrace_pipelines.warehouse.stores.options import declare_store_options
 
 KILLED_JVM_TIMEOUT_S = 1.0
 STOPPED_JVM_TIMEOUT_S = 4.0
@@ -79,6 +80,7 @@ def main() -> None:
 
 
 def _do_jobs(context: PipesContext, work: Work, tracing: Tracing | None) -> None:
+    declare_store_options(work.stores)
     lost = LostExecutors()
     with SharedSession("loads", work.master, work.spark_settings) as session:
         for job in work.jobs:

@@ -130,11 +130,13 @@ class Work:
         jobs: What to do, one after the other.
         master: Spark's master; None for all cores of this machine.
         spark_settings: Settings of the session.
+        stores: Options of stores by the beginnings of addresses, with secrets as env:NAME.
     """
 
     jobs: tuple[Job, ...]
     master: str | None = None
     spark_settings: Mapping[str, str] = field(default_factory=dict)
+    stores: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

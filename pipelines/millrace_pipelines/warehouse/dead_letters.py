@@ -29,9 +29,11 @@ from millrace.fs import FileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Booleans, Flags, filled, numbered, python_rows, texts_of
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.lineage import Ranges
-from millrace_pipelines.warehouse.delta.rewrite import (
+from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.formats import address_of, load_if_there, load_table
+from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
+from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, DeadLetter
+from millrace_pipelines.warehouse.rewrite import (
     CurrentFile,
     Rewrite,
     as_schema,
@@ -39,12 +41,10 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     current_files,
     rewrite,
 )
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
-from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.ledger.ledger import Ledger, former_ledgers, ledger_of
-from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, DeadLetter
-from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
+from millrace_pipelines.warehouse.table.lineage import Ranges
+from millrace_pipelines.warehouse.table.table import Table
 
 Offsets = npt.NDArray[np.int64]
 BATCH_ROWS = 10_000
@@ -56,9 +56,9 @@ MARKED_COLUMNS = ("partition", "offset", "ledger", "replay")
 LEDGER = "ledger"
 
 
-def companions(location: str, fs: FileSystem) -> list[str]:
-    """Returns the location of a table's dead letters, in a list; an empty one where there is no such table."""
-    dead_letters = dead_letters_dir(location)
+def companions(address: str, fs: FileSystem) -> list[str]:
+    """Returns the address of a table's dead letters, in a list; an empty one where there is no such table."""
+    dead_letters = dead_letters_dir(address)
     return [] if load_if_there(dead_letters, fs) is None else [dead_letters]
 
 
@@ -207,7 +207,7 @@ def pending_replay(rows: Table, dead_letters: Table) -> Pending | None:
     for lineage in reversed(rows.lineage()):
         if lineage.get("kind") == REPLAY_KIND and lineage["number"] == number:
             return Pending(number, lineage["letters"])
-    raise WarehouseError(f"{rows.location}: replay {number} is in the table, but not in its history")
+    raise WarehouseError(f"{rows.address}: replay {number} is in the table, but not in its history")
 
 
 def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | None:
@@ -226,9 +226,9 @@ def finish_replay(rows: Table, dead_letters: Table, fs: FileSystem) -> int | Non
     if pending_replay(rows, dead_letters) is None:
         return None
     try:
-        rewrite(dead_letters.location, fs, make)
+        rewrite(dead_letters.address, fs, make)
     except StaleLedgerError:
-        if pending_replay(rows, Table.load(dead_letters.location, fs)) is not None:
+        if pending_replay(rows, load_table(dead_letters.address, fs)) is not None:
             raise
         return None
     return None if pending is None else pending.number
@@ -240,7 +240,9 @@ def _marks(table: Table, operation_id: str, pending: Pending, fs: FileSystem) ->
     removed: list[CurrentFile] = []
     for number, file in enumerate(current_files(table)):
         if any(pending.mask(some).any() for some in dead_letters_in(table, file.name, MARKED_COLUMNS)):
-            with DataFileWriter(table.location, operation_id, number, DEAD_LETTER_SCHEMA, fs) as writer:
+            with DataFileWriter(
+                table.location, operation_id, number, DEAD_LETTER_SCHEMA, fs, field_ids=table.field_ids
+            ) as writer:
                 for dead_letters in dead_letters_in(table, file.name):
                     writer.write(_with_pending(dead_letters, pending))
                 if (marked := writer.finish()) is not None:
@@ -299,8 +301,7 @@ def each_dead_letter(table_dir: str, selection: Selection, fs: FileSystem = DISK
 
 def _dead_letters(table_dir: str, selection: Selection, fs: FileSystem) -> Iterator[pa.Table]:
     """Yields the selected dead letters; those replayed but not marked yet have their replay's number filled in."""
-    location = store_at(table_dir, fs).location
-    rows, dead_letters = Table.load(location, fs), Table.load(dead_letters_dir(location), fs)
+    rows, dead_letters = load_table(table_dir, fs), load_table(dead_letters_dir(address_of(table_dir, fs)), fs)
     pending = pending_replay(rows, dead_letters)
     for found in dead_letters_of(dead_letters):
         selected = found.filter(chosen(found, selection))

@@ -7,7 +7,7 @@ WarehouseError
 ├── StaleLedgerError          another load committed first; another run may pass
 ├── KeylessRecordsError       an upsert meets records without a key; an option accepts them (`AcceptableError`)
 ├── LedgerError               rows and ledger of a table don't belong together, or the ledger is lost
-├── TableRefusedError         the table uses something of Delta's protocol that can't be obeyed; nothing has changed
+├── TableRefusedError         the table uses something of its format that can't be obeyed; nothing has changed
 ├── ModeError                 a table of one mode is used in another, or asked for what its mode can't do
 ├── TableNotFoundError        no table of Millrace at this path
 ├── QueryError                SQL that can't be run over the tables
@@ -15,7 +15,9 @@ WarehouseError
 ├── FolderNotSharedError      an executor does not see the table's folder, or may not write into it
 ├── AddressError              an address that names no store, or no table in one
 ├── StoreError                a store that does not do what it is asked; another run may pass
-│   └── StoreDeniedError      a store that refuses the credentials, or a right that they lack
+│   ├── StoreDeniedError      a store that refuses the credentials, or a right that they lack
+│   └── BucketNotFoundError   a bucket that its store does not have
+├── CatalogError              an Iceberg catalog that can't be asked; another run may pass
 ├── UnsafeStoreError          a store in which two writers could overwrite one another's commit
 ├── LeaseLostError            an operation that was taken for dead; nothing of it was committed
 └── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
@@ -56,7 +58,7 @@ class SwitchError(WarehouseError):
 
 
 class TableRefusedError(WarehouseError):
-    """A table uses a feature or a property of Delta's protocol that this access can't obey; nothing was changed."""
+    """A table uses something of its format that this access can't obey; nothing was changed."""
 
 
 class ModeError(WarehouseError):
@@ -96,6 +98,14 @@ class StoreError(WarehouseError, OSError, retriable=True):
 
 class StoreDeniedError(StoreError, retriable=False):
     """A store refuses the credentials, or a right that they lack."""
+
+
+class BucketNotFoundError(StoreError, retriable=False):
+    """A store has no bucket, or container, of this name."""
+
+
+class CatalogError(WarehouseError, retriable=True):
+    """An Iceberg catalog can't be asked, or what it names can't be read."""
 
 
 class UnsafeStoreError(WarehouseError):

@@ -38,17 +38,16 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
-from millrace_pipelines.warehouse.delta.deletion_vectors import is_vector
-from millrace_pipelines.warehouse.delta.files import DataFile, indexed_name, operation_of
-from millrace_pipelines.warehouse.delta.lineage import named_by, offset_files
-from millrace_pipelines.warehouse.delta.log_actions import files_of_versions
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.formats import load_if_there, load_table, location_of
+from millrace_pipelines.warehouse.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import asked_leases, forget_ended
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DataFile, indexed_name, is_vector, operation_of
+from millrace_pipelines.warehouse.table.lineage import named_by, offset_files
+from millrace_pipelines.warehouse.table.table import Table
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 DEFAULT_TARGET_BYTES = 256 << 20
@@ -96,7 +95,7 @@ def _order(file: CurrentFile) -> tuple[list[tuple[bool, str]], tuple[int, ...], 
 
 
 def compact(
-    location: str,
+    address: str,
     fs: FileSystem,
     clock: Clock,
     *,
@@ -106,16 +105,16 @@ def compact(
     """Joins a table's small files into larger ones, in as many commits as it takes, each file in one of the tasks.
 
     Raises:
-        TableNotFoundError: There is no table at the location.
+        TableNotFoundError: There is no table at the address.
         TableRefusedError: The table uses something of Delta's protocol with which it can't be compacted.
         StaleLedgerError: Others rewrote the table at every attempt; bins that were committed before stay compacted.
     """
     started_ms = clock.monotonic_ms()
-    report = CompactionReport(table=location)
+    report = CompactionReport(table=address)
     written: set[str] = set()
     while True:
         wave = _Wave(fs, target_bytes, written, tasks)
-        version = rewrite(location, fs, wave.make, Access.REARRANGE, tasks=tasks)
+        version = rewrite(address, fs, wave.make, Access.REARRANGE, tasks=tasks)
         if version is None:
             return report
         written |= {file.name for file in wave.after}
@@ -191,7 +190,7 @@ class VacuumReport:
 
 
 def vacuum(
-    location: str,
+    address: str,
     fs: FileSystem,
     *,
     retention_hours: int = DEFAULT_RETENTION_HOURS,
@@ -201,21 +200,21 @@ def vacuum(
     """Deletes files that were removed from the table, or never committed, and are older than the retention.
 
     Raises:
-        TableNotFoundError: There is no table at the location.
+        TableNotFoundError: There is no table at the address.
         TableRefusedError: The table uses something of Delta's protocol with which it can't be vacuumed.
     """
-    store = store_at(location, fs)
+    store = store_at(location_of(address, fs), fs)
     there = set(store.names())
-    table = Table.load(location, fs)
+    table = load_table(address, fs)
     table.check_access(Access.REARRANGE)
     unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
     before_ms = clock.now_ms() - retention_hours * HOUR_MS
     old_offsets = offset_files(store, sorted(there), before_ms)
-    running = _running(location, fs, dry_run=dry_run)
-    table = Table.load(location, fs)
+    running = _running(address, fs, dry_run=dry_run)
+    table = load_table(address, fs)
     named = {
         *table.file_names(),
-        *files_of_versions(table, before_ms),
+        *table.files_of_versions(before_ms),
         *named_by(table.lineage() if old_offsets else ()),
     }
     candidates = [name for name in (*unneeded, *old_offsets) if name not in named]
@@ -227,7 +226,7 @@ def vacuum(
         table.sync_log()
         store.remove_durably(files)
     return VacuumReport(
-        table=location,
+        table=address,
         files=tuple(files),
         bytes=size_bytes,
         running=len(left),
@@ -247,15 +246,16 @@ def _indexes_without_files(there: AbstractSet[str], removed: Iterable[str], runn
     return [name for name in indexes if indexed_name(name) not in stays]
 
 
-def _running(location: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str]:
+def _running(address: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str]:
     """Returns the operations that run on a table; unless `dry_run`, those that don't any more can't commit after this.
 
     What an operation whose lease had to be ended may still have on its way, a fence keeps out of the table and of its
     dead letters.
     """
+    location = location_of(address, fs)
     asked = asked_leases(location, fs, dry_run=dry_run)
     if asked.ended:
-        rows = location.rstrip("/").removesuffix(DEAD_LETTERS_SUFFIX)
+        rows = address.rstrip("/").removesuffix(DEAD_LETTERS_SUFFIX)
         for each in (rows, dead_letters_dir(rows)):
             if (table := load_if_there(each, fs)) is not None:
                 table.fence()
@@ -291,46 +291,46 @@ class MaintenanceReport:
 
 
 def maintain(
-    location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, *, tasks: Tasks = THREADS
+    address: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, *, tasks: Tasks = THREADS
 ) -> list[MaintenanceReport]:
     """Compacts, checkpoints and vacuums a table and its dead letters, as far as the policy says that they need it.
 
     Compaction runs in the tasks.
 
     Raises:
-        TableNotFoundError: There is no table at the location.
+        TableNotFoundError: There is no table at the address.
         TableRefusedError: One of them uses something of Delta's protocol that can't be obeyed.
         StaleLedgerError: Others rewrote the table at every attempt.
     """
-    Table.load(location, fs)
-    tables = (location, *companions(location, fs))
+    load_table(address, fs)
+    tables = (address, *companions(address, fs))
     for each in tables:
-        Table.load(each, fs).check_access(Access.REARRANGE)
+        load_table(each, fs).check_access(Access.REARRANGE)
     return [_keep(each, fs, clock, policy, tasks) for each in tables]
 
 
-def checkpoint(location: str, fs: FileSystem) -> int:
+def checkpoint(address: str, fs: FileSystem) -> int:
     """Writes a checkpoint of the newest version and returns that version."""
-    table = Table.load(location, fs)
+    table = load_table(address, fs)
     table.create_checkpoint()
     return table.version
 
 
-def _keep(location: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, tasks: Tasks) -> MaintenanceReport:
-    small, done = _small_files(location, fs, policy), None
+def _keep(address: str, fs: FileSystem, clock: Clock, policy: MaintenancePolicy, tasks: Tasks) -> MaintenanceReport:
+    small, done = _small_files(address, fs, policy), None
     if small >= policy.min_small_files:
-        done = compact(location, fs, clock, target_bytes=policy.target_bytes, tasks=tasks)
-    table = Table.load(location, fs)
+        done = compact(address, fs, clock, target_bytes=policy.target_bytes, tasks=tasks)
+    table = load_table(address, fs)
     is_due = table.version - (table.checkpoint_version() or 0) >= policy.min_commits
     return MaintenanceReport(
-        table=location,
+        table=address,
         compaction=done,
-        checkpoint_version=checkpoint(location, fs) if is_due else None,
-        vacuum=vacuum(location, fs, retention_hours=policy.retention_hours),
+        checkpoint_version=checkpoint(address, fs) if is_due else None,
+        vacuum=vacuum(address, fs, retention_hours=policy.retention_hours),
     )
 
 
-def _small_files(location: str, fs: FileSystem, policy: MaintenancePolicy) -> int:
+def _small_files(address: str, fs: FileSystem, policy: MaintenancePolicy) -> int:
     """Returns how many files a compaction would join."""
-    bins = plan_compaction(current_files(Table.load(location, fs)), policy.target_bytes)
+    bins = plan_compaction(current_files(load_table(address, fs)), policy.target_bytes)
     return sum(len(files) for files in bins)

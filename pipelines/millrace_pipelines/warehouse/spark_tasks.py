@@ -32,9 +32,9 @@ from millrace.errors import MillraceError
 from millrace_pipelines.spark.collecting import cancelled_on_interrupt, cause_of, collected
 from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.session import cores_of, is_remote, spark_session
-from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
 from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.stores.options import carrying
+from millrace_pipelines.warehouse.task_table import ONE_FOLDER
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 Piece = TypeVar("Piece")

@@ -2,13 +2,13 @@
 
     plan (driver) ── pieces, mostly a file each ──► work(piece), many at once ── results ──► commit (driver)
 
-A work is a picklable object that is called with a piece, and opens the table's files itself (`delta.task_table`): it
+A work is a picklable object that is called with a piece, and opens the table's files itself (`task_table`): it
 may run on another machine. What it returns is small: names of files that it wrote, counts, offsets in intervals; never
 rows. So the driver's memory does not grow with the table, and a task's only with a block of rows.
 
 A piece may be worked on more than once: where a task fails after it wrote, its machine is lost, or Spark speculates.
 Each attempt writes files of its own name, a commit names those of the attempt whose result came back, and the others
-are removed (`delta.rewrite`).
+are removed (`rewrite`).
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ REPLICATED = {
     "transaction.state.log.replication.factor": "2",
     "unclean.leader.election.enable": "false",
 }
+LOST_COORDINATOR = "is out of sync with the underlying log"
+"""What a broker of Apache Kafka 4.1 says whose group coordinator answers no more after two elections at its start."""
 VERSIONS = {"Kafka 3.9": "3.9", "Kafka 4.1": "4.1"}
 MILLRACE = "Millrace"
 PAUSES_S = (0.1, 0.5, 2)
@@ -103,6 +105,14 @@ class OneKafka(KafkaBroker):
 
     def send_signal(self, number):
         os.kill(self.pid, number)
+
+    def mend(self):
+        """Starts the broker again if its group coordinator is lost, as an operator has to; returns whether it was."""
+        is_lost = LOST_COORDINATOR in self.read_log()
+        if is_lost:
+            self.kill()
+            self.start()
+        return is_lost
 
 
 class Cluster(NamedTuple):

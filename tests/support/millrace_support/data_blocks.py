@@ -19,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from dagster._config import Shape, validate_config
 from dagster._core.instance.config import dagster_instance_config_schema
 from dagster._core.workspace.config_schema import process_workspace_config
+from pyiceberg.catalog import load_catalog
 
 from millrace.security.client_config import read_client_security
 from millrace.testing import plugin
@@ -122,6 +123,12 @@ def _dagster_workspace(document: Mapping[str, Any], _: Path) -> None:
     assert process_workspace_config(document).success
 
 
+def _pyiceberg(document: Mapping[str, Any], folder: Path) -> None:
+    for name, settings in document["catalog"].items():
+        here = {key: value.replace("/srv/lake", str(folder)) for key, value in settings.items()}
+        assert load_catalog(name, **here).list_namespaces() == []
+
+
 _OF_YAML: Mapping[str, Callable[[Mapping[str, Any], Path], None]] = {
     "type": _component,
     "ops": _run_config,
@@ -129,6 +136,7 @@ _OF_YAML: Mapping[str, Callable[[Mapping[str, Any], Path], None]] = {
     "load_from": _dagster_workspace,
     "livenessProbe": _probes,
     "scrape_configs": _prometheus,
+    "catalog": _pyiceberg,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from deltalake import DeltaTable
 
-from millrace_pipelines.warehouse.delta.protocol import Access
+from millrace_pipelines.warehouse.table.access import Access
 
 
 class Changed(Protocol):

@@ -11,8 +11,6 @@ import pyarrow as pa
 from millrace.fs import OsFileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, NamedFile
-from millrace_pipelines.warehouse.delta.lineage import LineageRange, OffsetPage, keep_offsets, packed
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
@@ -30,6 +28,8 @@ from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, NamedFile
+from millrace_pipelines.warehouse.table.lineage import LineageRange, OffsetPage, keep_offsets, packed
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 FS = OsFileSystem()

@@ -23,11 +23,11 @@ from pyspark import cloudpickle
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
 from millrace_support.loads import PROPERTIES
 
 Piece = TypeVar("Piece")

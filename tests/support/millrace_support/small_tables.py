@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.choices import Compression, Mode
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_pipelines.warehouse.tables.find import State, tables_below
 from millrace_pipelines.warehouse.tables.open import LoadTables, look_at_tables, make_tables
 

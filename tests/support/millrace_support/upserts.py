@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, binaries, combined, values_of
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, index_name
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, index_name
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id", "millrace.mode": "upsert"}

@@ -52,6 +52,7 @@ from millrace_broker.storage.cleaner.batches import (
 )
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.filenames import CLEANED_FILE_SUFFIX
+from millrace_broker.storage.segments.damage import AllowedGaps
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import discard
@@ -132,7 +133,7 @@ class SegmentRewriter:
         """
         new = LogSegment(self._fs, self._directory, group[0].base_offset, self._config, CLEANED_FILE_SUFFIX)
         try:
-            new.recover(truncate=True)
+            new.recover(AllowedGaps(), truncate=True)
             self._copy(group, new, throttle)
             new.finish()
             new.set_modified_ms(group[-1].modified_ms)

@@ -46,7 +46,7 @@ from millrace_broker.storage.filenames import HEALED_FILE_SUFFIX
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
-from millrace_broker.storage.segments.damage import DamagedRange, Synced, covering
+from millrace_broker.storage.segments.damage import AllowedGaps, DamagedRange, Synced, covering
 from millrace_broker.storage.segments.damage_search import add_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import discard
@@ -100,7 +100,7 @@ class NewSegment:
         segment = self.segment
         with storage_errors(segment.path):
             synced = Synced(MAX_LONG, end_offset, is_end=True)
-            segment.recover(truncate=False, gaps_up_to_offset=end_offset, synced=synced)
+            segment.recover(AllowedGaps(end_offset), truncate=False, synced=synced)
             add_holes(self._fs, segment)
             for one in missing:
                 if covering(segment.damage, one.start_offset) is None:

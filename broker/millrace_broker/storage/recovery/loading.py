@@ -24,7 +24,7 @@ Offsets are left out inside a segment by compaction, or by damage (the CRC does 
 | after a clean shutdown, or ends at or below the recovery point | yes: its bytes were synced |
 | closed, above the recovery point | if all that is not set aside is valid and it ends where the next one begins |
 | the newest | below the recovery point |
-| any, in a log that has followed one with gaps (`offset_gaps`) | below the offset that the file names |
+| any, in a log that has followed one with gaps (`offset_gaps`) | up to the offset that the file names |
 | any, within a range that was repaired (`range_files`) | yes |
 
 Compaction works below the recovery point, which may be above the one that was checkpointed; the second row allows for
@@ -71,6 +71,7 @@ from millrace_broker.storage.recovery.range_files import (
 )
 from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segments.damage import (
+    AllowedGaps,
     DamagedRange,
     RepairedRange,
     Synced,
@@ -265,7 +266,7 @@ class _Loading:
         self._loaded.next_offset = next_base
         if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
             return
-        segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
+        segment.recover(AllowedGaps(next_base), truncate=False, synced=Synced(MAX_LONG, next_base, is_end=True))
         add_holes(self._fs, segment)
         if not self._may_end_early or segment.base_offset in self._lost:
             note_missing(segment, self._batches_end(segment, next_base))
@@ -299,10 +300,8 @@ class _Loading:
         loaded.recovered_segments += 1
         if next_base is not None and self._is_whole(segment, next_base):
             return
-        gaps_up_to_offset = max(loaded.gaps_allowed_below, promises.last_end)
-        cut_bytes, reason = segment.recover(
-            truncate=True, gaps_up_to_offset=gaps_up_to_offset, synced=promises.synced_at_end
-        )
+        gaps = AllowedGaps(promises.last_end, loaded.gaps_allowed_below)
+        cut_bytes, reason = segment.recover(gaps, truncate=True, synced=promises.synced_at_end)
         loaded.truncated_bytes += cut_bytes
         add_holes(self._fs, segment)
         if cut_bytes:
@@ -312,7 +311,7 @@ class _Loading:
 
     def _is_whole(self, segment: LogSegment, next_base: int) -> bool:
         """Rebuilds a closed segment's indexes; returns false if it ends early or unsynced bytes are damaged."""
-        segment.recover(truncate=False, gaps_up_to_offset=next_base, synced=Synced(MAX_LONG, next_base, is_end=True))
+        segment.recover(AllowedGaps(next_base), truncate=False, synced=Synced(MAX_LONG, next_base, is_end=True))
         if any(one.start_offset >= self._promises.recovery_point for one in segment.damage):
             return False
         return self._batches_end(segment, next_base) <= segment.next_offset <= next_base

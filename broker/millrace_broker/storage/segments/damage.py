@@ -291,19 +291,26 @@ class MissingBatchesError(CorruptRecordError):
         self.end_offset = end_offset
 
 
+class AllowedGaps(NamedTuple):
+    """Offsets may be left out in front of batches that end at or below `up_to`, and of those that begin by `below`."""
+
+    up_to: int = 0
+    below: int = 0
+
+
 class WalkedFrom(NamedTuple):
     """The part of a segment's file that `valid_batches` reads, from `position` to `end`, and what it expects there.
 
-    The first batch is to have `next_offset`. Offsets may be left out in front of batches that end at or below
-    `gaps_up_to_offset` and begin at or below `gapless_from`, and in repaired ranges. `led` gets the first two headers
-    of each run of batches with one leader epoch.
+    The first batch is to have `next_offset`. Offsets may be left out where `gaps` allows it, and in repaired ranges; in
+    front of a batch that begins above `gapless_from` that is damage all the same. `led` gets the first two headers of
+    each run of batches with one leader epoch.
     """
 
     position: int
     end: int
     segment_base: int
     next_offset: int
-    gaps_up_to_offset: int
+    gaps: AllowedGaps
     led: Headers
     repaired: tuple[RepairedRange, ...] = ()
     gapless_from: int = MAX_LONG
@@ -336,7 +343,7 @@ def _check(fs: FileSystem, fd: int, walk: WalkedFrom, header: BatchHeader, *, cr
     codec_of(header.codec_id)
     expected, base_offset = walk.next_offset, header.base_offset
     is_given_up = is_repaired(walk.repaired, expected, base_offset)
-    may_leave_out = header.next_offset <= walk.gaps_up_to_offset or is_given_up
+    may_leave_out = header.next_offset <= walk.gaps.up_to or base_offset <= walk.gaps.below or is_given_up
     is_after_gap = expected < base_offset and may_leave_out and not _is_contradicted(fs, fd, walk, header)
     is_placed = base_offset == expected or is_after_gap
     if not is_placed or header.last_offset - walk.segment_base > MAX_RELATIVE_OFFSET:

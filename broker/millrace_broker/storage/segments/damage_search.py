@@ -29,6 +29,7 @@ from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.salvage import SearchBounds, ValidBatch, batch_behind, segment_bounds, valid_at
 from millrace_broker.storage.segments.damage import (
+    AllowedGaps,
     DamagedRange,
     DamagedRangeError,
     MissingBatchesError,
@@ -171,7 +172,9 @@ def set_aside_end(segment: LogSegment, offset: int) -> None:
 def walk_of(segment: LogSegment, position: int, end: int, expected: int, gapless_from: int) -> WalkedFrom:
     """Returns the walk over a segment's batches between two positions, the first of which is to be at `expected`."""
     base_offset, next_offset = segment.base_offset, segment.next_offset
-    return WalkedFrom(position, end, base_offset, expected, next_offset, [], segment.repaired, gapless_from)
+    return WalkedFrom(
+        position, end, base_offset, expected, AllowedGaps(next_offset), [], segment.repaired, gapless_from
+    )
 
 
 def _trusted_before(fs: FileSystem, segment: LogSegment, offset: int) -> tuple[int, int]:

@@ -44,6 +44,7 @@ from millrace_broker.storage.filenames import (
 )
 from millrace_broker.storage.segments.damage import (
     NOTHING_SYNCED,
+    AllowedGaps,
     DamagedRange,
     Headers,
     RepairedRange,
@@ -337,7 +338,7 @@ class LogSegment:
         """
         is_fresh = not (self.size_bytes or len(self.offset_index) or len(self.time_index))
         if not is_fresh or not self._indexes_are_sane():
-            self.recover(truncate=True)
+            self.recover(AllowedGaps(), truncate=True)
             return
         self.offset_index.grow()
         self.time_index.grow()
@@ -390,13 +391,11 @@ class LogSegment:
         except RecordError:
             return False
 
-    def recover(
-        self, *, truncate: bool, gaps_up_to_offset: int = 0, synced: Synced = NOTHING_SYNCED
-    ) -> tuple[int, str]:
+    def recover(self, gaps: AllowedGaps, *, truncate: bool, synced: Synced = NOTHING_SYNCED) -> tuple[int, str]:
         """Reads all batches and rebuilds the indexes; returns (bytes behind the last valid batch, why invalid).
 
         Damage in what was `synced` becomes damaged ranges. With `truncate` the bytes behind the last valid batch are
-        cut off. Offsets may be left out below `gaps_up_to_offset`, and in repaired ranges. Raises OSError.
+        cut off. Offsets may be left out where `gaps` allows it, and in repaired ranges. Raises OSError.
         """
         self.offset_index.clear()
         self.time_index.clear()
@@ -406,7 +405,7 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.next_offset, self.damage, self.led = self.base_offset, (), []
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
-        end, reason = self._add_valid(0, gaps_up_to_offset)
+        end, reason = self._add_valid(0, gaps)
         while end < self.size_bytes:
             bounds = SearchBounds(self.size_bytes, self.next_offset, max_offset)
             if not is_synced(self._fs, self.fd, end, bounds, synced, truncate=truncate):
@@ -414,19 +413,19 @@ class LogSegment:
             found = damaged_from(self._fs, self.fd, end, bounds, synced, reason)
             self.add_damage(found)
             self.next_offset = found.end_offset
-            end, reason = self._add_valid(found.end_position, gaps_up_to_offset)
+            end, reason = self._add_valid(found.end_position, gaps)
         cut_bytes = self.size_bytes - end
         if cut_bytes and truncate:
             self._fs.truncate(self.fd, end)
             self.size_bytes = end
         return cut_bytes, reason
 
-    def _add_valid(self, position: int, gaps_up_to_offset: int) -> tuple[int, str]:
+    def _add_valid(self, position: int, gaps: AllowedGaps) -> tuple[int, str]:
         """Adds valid batches from `position` on to the indexes; returns (their end, why the next one is invalid)."""
-        walk = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps_up_to_offset, self.led)
+        walk = WalkedFrom(position, self.size_bytes, self.base_offset, self.next_offset, gaps, self.led, self.repaired)
         end = position
         try:
-            for at, header in valid_batches(self._fs, self.fd, walk._replace(repaired=self.repaired)):
+            for at, header in valid_batches(self._fs, self.fd, walk):
                 if header.producer_id != NO_PRODUCER_ID or header.is_control:
                     self.has_producer_ids = True
                 self.add(at, header.base_offset + header.last_offset_delta, header.max_timestamp)

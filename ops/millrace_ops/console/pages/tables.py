@@ -51,12 +51,12 @@ def show_tables(console: Console, asked: Asked) -> Page:
 def show_table(console: Console, asked: Asked) -> Page:
     """Returns the page of one table."""
     name, location = _named(console, asked)
-    from millrace_pipelines.warehouse.delta.table import Table  # noqa: PLC0415  # loaded once a page asks
+    from millrace_pipelines.warehouse.formats import load_table  # noqa: PLC0415  # loaded once a page asks
     from millrace_pipelines.warehouse.ledger.ledger import ledger_of  # noqa: PLC0415
     from millrace_pipelines.warehouse.load.history import commits_since  # noqa: PLC0415
     from millrace_pipelines.warehouse.tables.find import describe_table  # noqa: PLC0415
 
-    table = Table.load(location, console.fs)
+    table = load_table(location, console.fs)
     ledger = ledger_of(table)
     lags = lag_of(ledger, console.watch.overview())
     commits = commits_since(table, max(-1, table.version - COMMITS), COMMITS)

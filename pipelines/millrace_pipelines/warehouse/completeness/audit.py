@@ -77,9 +77,7 @@ from millrace_pipelines.warehouse.completeness.tally import (
     tally,
     topic_findings,
 )
-from millrace_pipelines.warehouse.delta.commits import read_commit
-from millrace_pipelines.warehouse.delta.rewrite import current_files
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.formats import load_if_there, load_table
 from millrace_pipelines.warehouse.keys.removal import may_have
 from millrace_pipelines.warehouse.ledger.ledger import (
     Ledger,
@@ -98,8 +96,10 @@ from millrace_pipelines.warehouse.load.history import (
     commits_since,
     newest_load,
 )
+from millrace_pipelines.warehouse.rewrite import current_files
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import mode_of
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -202,11 +202,11 @@ class _Audit:
     def __init__(self, location: str, fs: FileSystem, tasks: Tasks) -> None:
         self._fs = fs
         self._tasks = tasks
-        self._table = Table.load(location, fs)
+        self._table = load_table(location, fs)
         self.ledger = ledger_of(self._table)
         self._ledgers = (*former_ledgers(self._table), self.ledger.name)
         self._lineage = self._table.lineage()
-        self._dead_letters = load_if_there(dead_letters_dir(self._table.location), fs)
+        self._dead_letters = load_if_there(dead_letters_dir(self._table.address), fs)
         self._is_upsert = mode_of(self._table) is Mode.UPSERT
 
     def findings(self, window_offsets: int) -> Iterator[str]:
@@ -324,7 +324,7 @@ def audit_newest_load(
         WarehouseError: The table's log can't be read.
         ClientError: The cluster can't be asked.
     """
-    table = Table.load(location, fs)
+    table = load_table(location, fs)
     ledger = ledger_of(table)
     of_topic = [] if bootstrap is None else list(topic_findings(ledger, bootstrap, client_config))
     load = newest_load(table)
@@ -364,7 +364,7 @@ def _gap_findings(table: Table, load: TableCommit, ledger: str, claims: Sequence
     """
     first = _first_offsets(claims)
     for version in range(load.version - 1, max(-1, load.version - 1 - LOOKED_BACK), -1):
-        commit = read_commit(table, version) if first else None
+        commit = table.commit_of(version) if first else None
         if commit is None:
             return
         for partition in sorted(first):
@@ -394,7 +394,7 @@ def _count_findings(table: Table, load: TableCommit, ledger: Ledger, fs: FileSys
     intervals = intervals_of_claims(claims_of([load.lineage], ledger.name))
     own = Contents(table, fs, set(load.file_names), tasks=tasks)
     rows = Contents(table, fs, _names_with(table, intervals), tasks=tasks)
-    dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+    dead_letters = load_if_there(dead_letters_dir(table.address), fs)
     tables: list[Contents] = [rows]
     if dead_letters is not None:
         named = _names_with(dead_letters, intervals)

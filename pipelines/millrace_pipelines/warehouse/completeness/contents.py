@@ -27,12 +27,11 @@ from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import MARKED_COLUMNS, Pending, completed, first_ledger, pending_replay
-from millrace_pipelines.warehouse.delta.lineage import OffsetPage, offsets_in, pages_of
-from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
+from millrace_pipelines.warehouse.table.lineage import OffsetPage, offsets_in, pages_of
+from millrace_pipelines.warehouse.table.table import AddedFile, Table
 from millrace_pipelines.warehouse.tables.open import mode_of
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 Piece = TypeVar("Piece")
@@ -54,7 +53,7 @@ def way_on(rows: Table, partition: int | None, first: int, last: int, what: str 
         return "; load the topic into another table"
     of_partition = "" if partition is None else f" --partition {partition}"
     until = "" if mode_of(rows) is Mode.UPSERT else f" --until-offset {last + 1}"
-    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.location}{of_partition}"
+    command = f"millrace warehouse reload {ledger_of(rows).topic} --table {rows.address}{of_partition}"
     return f"; `{command} --from-offset {first}{until}` reads {what} again"
 
 
@@ -238,7 +237,7 @@ class Contents:
             self.findings += footer.findings
             if footer.is_unreadable:
                 self._found.add(self.reader.table.store.path(name))
-        is_own = table.takes_vectors and mode_of(self._reloaded) is Mode.UPSERT
+        is_own = table.row_marker is not None and mode_of(self._reloaded) is Mode.UPSERT
         if names is None and table.kept_rows() and not is_own:
             self.findings += self._deleted_findings()
 

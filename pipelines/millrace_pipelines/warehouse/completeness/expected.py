@@ -25,7 +25,10 @@ import numpy.typing as npt
 from millrace.errors import WarehouseError
 from millrace.records.absent import NO_INTERVALS
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.lineage import (
+from millrace_pipelines.warehouse.keys.removal import ERASE
+from millrace_pipelines.warehouse.load.history import LOAD
+from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.lineage import (
     KeptOffsets,
     Lineage,
     LineageRange,
@@ -33,9 +36,6 @@ from millrace_pipelines.warehouse.delta.lineage import (
     kept_offsets,
     packed,
 )
-from millrace_pipelines.warehouse.keys.removal import ERASE
-from millrace_pipelines.warehouse.load.history import LOAD
-from millrace_pipelines.warehouse.stores.store import Store
 
 KNOWN, OLD, DAMAGED = range(3)
 FILES_AT_ONCE = 4

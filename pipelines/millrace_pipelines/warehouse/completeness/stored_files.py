@@ -1,6 +1,6 @@
 """The deep audit: do the files of a table have the bytes that were written?
 
-The whole file is read, in a task (`warehouse.tasks`), and its digest compared with the commit's (`delta.files`). Where
+The whole file is read, in a task (`warehouse.tasks`), and its digest compared with the commit's (`table.files`). Where
 they differ, the pages that can be read are told from those whose checksum does not
 match, and the rows of the latter from the columns that are left:
 
@@ -30,15 +30,14 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.completeness.contents import OFFSET, PARTITION, shown, way_on
-from millrace_pipelines.warehouse.delta.files import digest_of, index_name
-from millrace_pipelines.warehouse.delta.log_actions import digests_of
-from millrace_pipelines.warehouse.delta.rewrite import every_block_of, open_file
-from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.formats import load_if_there, load_table
 from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
+from millrace_pipelines.warehouse.rewrite import every_block_of, open_file
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import digest_of, index_name
+from millrace_pipelines.warehouse.table.table import AddedFile, Table
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 ALL_COLUMNS = "all columns"
@@ -86,8 +85,8 @@ def audit_stored_files(
     Raises:
         TableNotFoundError: There is no table of Millrace at the location.
     """
-    rows = Table.load(location, fs)
-    dead_letters = load_if_there(dead_letters_dir(rows.location), fs)
+    rows = load_table(location, fs)
+    dead_letters = load_if_there(dead_letters_dir(rows.address), fs)
     looked_at = [
         _look_at(table, rows, chosen, TaskTable.of(table, fs), tasks)
         for table in (rows, dead_letters)
@@ -103,7 +102,7 @@ def audit_stored_files(
 
 def _look_at(table: Table, rows: Table, chosen: Chosen, task_table: TaskTable, tasks: Tasks) -> Stored:
     """Reads the chosen files of a table; `rows` is the table of rows, which findings tell how to reload."""
-    digests = digests_of(table)
+    digests = table.digests()
     actions = {unquote(str(action["path"])): action for action in table.add_actions().to_pylist()}
     names = [name for name in sorted(actions) if chosen(name)]
     files = [_SaidFile(name, digests.get(name), actions[name]) for name in names]

@@ -39,10 +39,10 @@ from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.contents import Contents, Integers, Reader, RowGroup, shown, way_on
 from millrace_pipelines.warehouse.completeness.expected import DAMAGED, KNOWN, Expectation, Expected
-from millrace_pipelines.warehouse.delta.lineage import OffsetPage, offsets_in, pages_of
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry
 from millrace_pipelines.warehouse.load.history import Claim, History, loads_of
+from millrace_pipelines.warehouse.table.lineage import OffsetPage, offsets_in, pages_of
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import mode_of
 
 Kind: TypeAlias = Literal["rows", "dead_letters", "control", "aborted", "compacted", "missing", "absent"]

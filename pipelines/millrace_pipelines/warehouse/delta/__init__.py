@@ -1,1 +1,1 @@
-"""Delta Lake tables: their log, their files, the leases of those who write, and commits that replace files."""
+"""Delta Lake tables: their log, what is obeyed of its protocol, and the commits to it."""

@@ -36,6 +36,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -44,47 +45,26 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem, read_file
 from millrace.version import __version__
-from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, parse_lineage
 from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, actions_of
 from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.refusals import one_line, refusal
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store, checked_json, said_in
+from millrace_pipelines.warehouse.table.files import MarkedFile
+from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, parse_lineage
+from millrace_pipelines.warehouse.table.table import Commit
 
 COMMIT_SUFFIX = ".json"
 RESTORE = "RESTORE"
 LAST_CHECKPOINT = "_last_checkpoint"
 CHECKPOINT_SUFFIX = ".checkpoint.parquet"
-
-
-class Commit(NamedTuple):
-    """One commit in a table's log.
-
-    Attributes:
-        version: The version of the table that it made.
-        time_ms: When it was written, 0 where it does not say so.
-        operation: What Delta calls it, such as `WRITE`; empty where it does not say so.
-        lineage: What the commit says of itself as JSON; empty where another program made it.
-        transactions: The versions of application transactions that it set, by application id.
-        restored_to: The version to which it set the table back; None for other operations, and for one by time.
-        file_names: The data files that it added.
-        bytes: The size of these files together.
-    """
-
-    version: int
-    time_ms: int
-    operation: str
-    lineage: Lineage
-    transactions: Mapping[str, int]
-    restored_to: int | None
-    file_names: tuple[str, ...]
-    bytes: int
 
 
 def commits_after(table: Snapshot, version: int, limit: int) -> list[Commit]:
@@ -133,7 +113,7 @@ def read_commit(table: Snapshot, version: int) -> Commit | None:
 def is_newest(location: str, version: int, fs: FileSystem) -> bool:
     """Returns whether `version` is the newest commit in the log; looks only at file names and loads no table."""
     store = store_at(location, fs)
-    return store.size_bytes(_name(version)) is not None and store.size_bytes(_name(version + 1)) is None
+    return store.size_bytes(commit_name(version)) is not None and store.size_bytes(commit_name(version + 1)) is None
 
 
 def _first_kept(table: Snapshot, version: int) -> int:
@@ -159,11 +139,25 @@ def _is_kept(table: Snapshot, version: int) -> bool:
 
 
 def _path(table: Snapshot, version: int) -> str:
-    return f"{table.root}/{_name(version)}"
+    return f"{table.root}/{commit_name(version)}"
 
 
-def _name(version: int) -> str:
+def commit_name(version: int) -> str:
+    """Returns the name of a version's commit file."""
     return f"{LOG_DIRECTORY}/{version:020d}{COMMIT_SUFFIX}"
+
+
+@contextmanager
+def commit_errors(location: str) -> Iterator[None]:
+    """Turns delta-rs's errors in a commit into StaleLedgerError where it was not made, into WarehouseError else."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise StaleLedgerError(f"{location}: another load committed first: {error}") from error
+    except (DeltaError, OSError) as error:
+        if (denied := refusal(location, str(error))) is not None:
+            raise denied from error
+        raise WarehouseError(f"{location}: the commit may or may not be made: {one_line(str(error))}") from error
 
 
 def put_commit(
@@ -207,7 +201,7 @@ def put_commit(
         if isinstance(action, RemoveAction) and action.path in marked
     )
     try:
-        store.create(_name(version), "".join(json.dumps(line) + "\n" for line in lines).encode())
+        store.create(commit_name(version), "".join(json.dumps(line) + "\n" for line in lines).encode())
     except FileExistsError:
         raise StaleLedgerError(f"{store.location}: another load committed first: version {version} is there") from None
 

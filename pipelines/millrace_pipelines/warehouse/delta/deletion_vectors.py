@@ -24,11 +24,11 @@ from zlib import crc32
 
 import numpy as np
 
-from millrace_pipelines.arrow import Indices
+from millrace_pipelines.arrow import Flags, Indices
 from millrace_pipelines.warehouse.delta.log_actions import RELATIVE, TO_Z85, Descriptor
+from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.files import MarkedFile, vector_name
 
-PREFIX = "deletion_vector_"
-SUFFIX = ".bin"
 FORMAT_VERSION = b"\1"
 ARRAY_OF_BITMAPS = struct.Struct("<IQI")
 ARRAY_MAGIC = 1681511377
@@ -40,13 +40,6 @@ CONTAINER_ROWS = 1 << CONTAINER_BITS
 MOST_LISTED = 4096
 
 
-class MarkedFile(NamedTuple):
-    """How the log is to name a data file of so many rows of which a vector deletes some."""
-
-    vector: Descriptor
-    rows: int
-
-
 class Vector(NamedTuple):
     """A deletion vector that is to be stored: the name of its file, the file's content, and how the log names it."""
 
@@ -55,17 +48,20 @@ class Vector(NamedTuple):
     descriptor: Descriptor
 
 
-def is_vector(name: str) -> bool:
-    """Returns whether a file has deletion vectors, by its name."""
-    base = name.rpartition("/")[2]
-    return base.startswith(PREFIX) and base.endswith(SUFFIX)
+def mark_rows(store: Store, stays: Flags) -> MarkedFile:
+    """Writes a vector that deletes the rows of a file that don't stay; returns how the log is to name the file."""
+    vector = deletion_vector(np.flatnonzero(~stays))
+    with store.output(vector.name) as stream:
+        stream.write(vector.content)
+    store.sync(vector.name)
+    return MarkedFile(vector.descriptor, len(stays))
 
 
 def deletion_vector(rows: Indices) -> Vector:
     """Returns a new vector that deletes rows, given by rising number below 2^32."""
     number, bitmaps = uuid.uuid4(), _bitmaps(rows)
     return Vector(
-        name=f"{PREFIX}{number}{SUFFIX}",
+        name=vector_name(number),
         content=FORMAT_VERSION + BIG.pack(len(bitmaps)) + bitmaps + BIG.pack(crc32(bitmaps)),
         descriptor={
             "storageType": RELATIVE,

@@ -32,10 +32,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from millrace.errors import WarehouseError
-from millrace_pipelines.warehouse.delta.files import DIGEST
-from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
+from millrace_pipelines.warehouse.delta.protocol import TableFacts, refusal
 from millrace_pipelines.warehouse.delta.snapshot import DELETION_VECTORS, Snapshot
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DIGEST
 
 LOG_FILE = re.compile(
     r"(?P<version>\d{20})\.(?:(?P<commit>json)|checkpoint(?P<label>\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?"

@@ -19,29 +19,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from enum import StrEnum
 from typing import NamedTuple
+
+from millrace_pipelines.warehouse.table.access import REFUSED_TEXTS, Access
 
 VARIANT = re.compile(r'"(type|elementType|valueType)": ?"variant"')
 MAX_READER_VERSION = 3
 MAX_WRITER_VERSION = 7
 
-
-class Access(StrEnum):
-    """The kinds of access to a table, some of which a feature or property may forbid."""
-
-    READ = "read"
-    APPEND = "append"
-    REARRANGE = "rearrange"
-    REMOVE = "remove"
-
-
-REFUSED_TEXTS = {
-    Access.READ: "it can't be used",
-    Access.APPEND: "no rows can be added",
-    Access.REARRANGE: "it can't be compacted, checkpointed or vacuumed",
-    Access.REMOVE: "no rows can be removed or replaced",
-}
 ALL = frozenset(Access)
 NONE: frozenset[Access] = frozenset()
 WRITES = ALL - {Access.READ}

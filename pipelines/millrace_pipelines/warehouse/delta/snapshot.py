@@ -19,10 +19,11 @@ from deltalake.exceptions import DeltaError
 
 from millrace.errors import WarehouseError
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, Lineage, kept_lineage, parse_lineage
-from millrace_pipelines.warehouse.delta.protocol import Access, TableFacts, refusal
+from millrace_pipelines.warehouse.delta.protocol import TableFacts, refusal
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, Lineage, kept_lineage, parse_lineage
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
@@ -33,9 +34,6 @@ VECTORS_PROPERTY = "delta.enableDeletionVectors"
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 """A commit in the history that delta-rs returns: `version`, and what its commit properties have."""
-
-AddedFile: TypeAlias = Mapping[str, Any]
-"""What the log has of a file, as delta-rs flattens it: `path`, `size_bytes`, `num_records`, `min.<column>`, …"""
 
 
 class Snapshot:
@@ -50,6 +48,11 @@ class Snapshot:
         self._delta = delta
         self._transactions: dict[tuple[int, str], int | None] = {}
         self._kept: tuple[int, Mapping[str, Flags]] = -1, {}
+
+    @property
+    def address(self) -> str:
+        """Returns what names the table: its location."""
+        return self.location
 
     @property
     def location(self) -> str:

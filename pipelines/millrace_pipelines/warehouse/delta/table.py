@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from deltalake.exceptions import TableNotFoundError as DeltaTableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -37,6 +36,9 @@ from millrace_pipelines.warehouse.delta.commits import (
     LEDGER_FILE,
     LedgerCopy,
     check_copy,
+    commit_errors,
+    commit_name,
+    commits_after,
     keep_copy,
     put_commit,
     read_commit,
@@ -44,23 +46,37 @@ from millrace_pipelines.warehouse.delta.commits import (
     remove_torn_end,
     transactions_at,
 )
-from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
-from millrace_pipelines.warehouse.delta.files import DataFile, NamedFile
-from millrace_pipelines.warehouse.delta.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
-from millrace_pipelines.warehouse.delta.log_actions import LoggedFile, logged_files, refused_by_log
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.snapshot import Snapshot
+from millrace_pipelines.warehouse.delta.deletion_vectors import mark_rows
+from millrace_pipelines.warehouse.delta.file_actions import add_action, remove_action
+from millrace_pipelines.warehouse.delta.log_actions import (
+    LoggedFile,
+    digests_of,
+    files_of_versions,
+    logged_files,
+    refused_by_log,
+)
+from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY, Snapshot
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
+from millrace_pipelines.warehouse.stores.refusals import one_line, refusal, refusals
 from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import NO_IDS, DataFile, FieldIds, MarkedFile, NamedFile
+from millrace_pipelines.warehouse.table.lineage import LINEAGE_KEY, WrittenLineage, keep_lineage
+from millrace_pipelines.warehouse.table.table import (
+    NOT_PARTITIONED,
+    NOTHING_MARKED,
+    Commit,
+    MarkRows,
+    check_expected,
+    count_rewrites,
+)
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL = 20
-REWRITES_APP_ID = "millrace/rewrites"
 COMMIT_ATTEMPTS = 10
-NOTHING_MARKED: Mapping[str, MarkedFile] = {}
 HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -89,9 +105,11 @@ class Table(Snapshot):
         except DeltaTableNotFoundError:
             raise TableNotFoundError(f"{location}: no Delta table here") from None
         except (DeltaError, OSError) as error:
+            if (denied := refusal(store.location, str(error))) is not None:
+                raise denied from error
             if (refused := refused_by_log(store)) is not None:
                 raise TableRefusedError(refused) from error
-            raise WarehouseError(f"{location}: not a table that can be read: {error}") from error
+            raise WarehouseError(f"{location}: not a table that can be read: {one_line(str(error))}") from error
         table = cls(store, delta, clock, copy)
         table.check_access(Access.READ)
         table.kept_rows()  # raises where they can't be read
@@ -106,7 +124,8 @@ class Table(Snapshot):
         schema: pa.Schema,
         name: str,
         configuration: Mapping[str, str],
-        partition_by: Sequence[str] = (),
+        partition_by: Mapping[str, str] = NOT_PARTITIONED,
+        deletion_vectors: bool = False,
         clock: Clock = CLOCK,
         access: Access = Access.APPEND,
     ) -> Table:
@@ -118,7 +137,8 @@ class Table(Snapshot):
         if not _is_there(store):
             store.make()
             store.remove_durably([LEDGER_FILE])  # of a table that was here before
-            _create(store, schema, name, configuration, partition_by)
+            properties = {**configuration, VECTORS_PROPERTY: "true"} if deletion_vectors else configuration
+            _create(store, schema, name, properties, partition_by)
             store.sync_made()
         return cls.load_to_write(location, fs, clock, access=access)
 
@@ -147,6 +167,41 @@ class Table(Snapshot):
         table.check_ledger_copy()
         store.sync_commit(table.version)
         return table
+
+    @property
+    def field_ids(self) -> FieldIds:
+        """Returns none: Delta's columns are known by their names."""
+        return NO_IDS
+
+    @property
+    def marker(self) -> str:
+        """Returns the name of this version's commit in the log."""
+        return commit_name(self.version)
+
+    def widens(self, columns: pa.Schema) -> bool:  # noqa: ARG002  # no columns can be widened
+        """Returns False: few readers know Delta's table feature for widened columns, so that files are rewritten."""
+        return False
+
+    @property
+    def row_marker(self) -> MarkRows | None:
+        """Returns what deletes rows of a file by a vector; None where the table does not ask for vectors."""
+        return mark_rows if self.takes_vectors else None
+
+    def digests(self) -> dict[str, str]:
+        """Returns the CRC-32C, as text, of this version's files by name, where the log has one."""
+        return digests_of(self)
+
+    def commit_of(self, version: int) -> Commit | None:
+        """Returns the commit that made a version; None where the log has its file no longer."""
+        return read_commit(self, version)
+
+    def commits_after(self, version: int, limit: int) -> list[Commit]:
+        """Returns the commits after a version up to this one, oldest first, at most `limit`, that the log has."""
+        return commits_after(self, version, limit)
+
+    def files_of_versions(self, since_ms: int) -> set[str]:
+        """Returns the names of files that versions since a time need, without the data files of this version."""
+        return files_of_versions(self, since_ms)
 
     def transaction_version(self, app_id: str) -> int | None:
         """Returns the version of an application id's last transaction; None where there was none.
@@ -186,19 +241,6 @@ class Table(Snapshot):
             app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in set_now.items()],
             max_commit_retries=None if self._store.is_local and not removes else 0,
         )
-
-    def counted(self, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns the present version of a transaction that counts commits, to be expected, and the next, to be set."""
-        count = self.transaction_version(app_id)
-        return {app_id: count}, {app_id: (count or 0) + 1}
-
-    def count_rewrites(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns `counted` for the commits that remove files: the count to be expected, and the one to be set.
-
-        delta-rs lets a commit remove files that another one only compacted meanwhile, and the rows of both would stay;
-        so no two commits that remove files are made on the same version.
-        """
-        return self.counted(REWRITES_APP_ID)
 
     def create_checkpoint(self) -> None:
         """Writes a checkpoint of this version, one synced file from which readers start."""
@@ -243,12 +285,12 @@ class Table(Snapshot):
         self._check_files(files)
         access = Access.APPEND if not removed else Access.REMOVE if data_change else Access.REARRANGE
         if removed:
-            counted, counts = self.count_rewrites()
+            counted, counts = count_rewrites(self)
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
         now_ms, columns, logged = self._clock.now_ms(), self.schema, self._with_vectors(removed, marked)
         actions: list[AddAction | RemoveAction] = [
-            *(file.remove_action(now_ms, data_change=data_change) for file in removed),
-            *(file.add_action(now_ms, data_change=data_change) for file in files),
+            *(remove_action(file, now_ms, data_change=data_change) for file in removed),
+            *(add_action(file, now_ms, data_change=data_change) for file in files),
         ]
 
         def write() -> None:
@@ -257,7 +299,7 @@ class Table(Snapshot):
 
         for _ in range(COMMIT_ATTEMPTS):
             self.check_access(access)
-            self.check_expected(expected)
+            check_expected(self, expected)
             self._check_removed(removed)
             try:
                 return self._committed(write)
@@ -311,7 +353,7 @@ class Table(Snapshot):
     ) -> int:
         """Sets table properties and transactions in one commit; raises StaleLedgerError where another came first."""
         self.check_access(Access.APPEND)
-        self.check_expected(expected)
+        check_expected(self, expected)
 
         def write() -> None:
             self._delta.alter.set_table_properties(
@@ -360,14 +402,14 @@ class Table(Snapshot):
         """
         self._check_files(files)
         self.check_access(Access.REMOVE)
-        self.check_expected(expected)
+        check_expected(self, expected)
         now_ms = self._clock.now_ms()
-        _, counts = self.count_rewrites()
+        _, counts = count_rewrites(self)
         transactions = counts | {app_id: version for app_id, version in expected.items() if version is not None}
 
         def write() -> None:
             self._delta.create_write_transaction(
-                [file.add_action(now_ms) for file in files],
+                [add_action(file, now_ms) for file in files],
                 mode="overwrite",
                 schema=schema,
                 partition_by=self.partition_columns,
@@ -380,7 +422,7 @@ class Table(Snapshot):
     def _committed(self, write: Callable[[], None]) -> int:
         before = self.version
         confirm_leases()
-        with _commit_errors(self.location):
+        with commit_errors(self.location):
             write()
         self._delta.update_incremental()
         for version in range(before + 1, self.version + 1):
@@ -399,14 +441,6 @@ class Table(Snapshot):
         except (OSError, WarehouseError) as error:
             logger.warning("%s: the second copy of the ledger stays behind: %s", self.location, error)
         self._copy = read_copy(self._store) or self._copy
-
-    def check_expected(self, expected: Mapping[str, int | None]) -> None:
-        """Raises StaleLedgerError unless every application's transaction is at its expected version."""
-        for app_id, version in expected.items():
-            if (actual := self.transaction_version(app_id)) != version:
-                raise StaleLedgerError(
-                    f"{self.location}: another load committed first: {app_id} is at {actual}, not at {version}"
-                )
 
     def _check_removed(self, removed: Sequence[NamedFile]) -> None:
         if removed and (gone := {file.name for file in removed} - set(self.file_names())):
@@ -437,30 +471,13 @@ class Table(Snapshot):
                 raise WarehouseError(f"{path} has {size_bytes} bytes, its task wrote {file.size_bytes}")
 
 
-def load_if_there(location: str, fs: FileSystem) -> Table | None:
-    """Returns the newest version of a table; None where there is none."""
-    try:
-        return Table.load(location, fs)
-    except TableNotFoundError:
-        return None
-
-
-@contextmanager
-def _commit_errors(location: str) -> Iterator[None]:
-    try:
-        yield
-    except CommitFailedError as error:
-        raise StaleLedgerError(f"{location}: another load committed first: {error}") from error
-    except (DeltaError, OSError) as error:
-        raise WarehouseError(f"{location}: the commit may or may not be made: {error}") from error
-
-
 def _is_there(store: Store) -> bool:
-    return DeltaTable.is_deltatable(store.location, store.storage_options)
+    with refusals(store.location):
+        return DeltaTable.is_deltatable(store.location, store.storage_options)
 
 
 def _create(
-    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Sequence[str]
+    store: Store, schema: pa.Schema, name: str, configuration: Mapping[str, str], partition_by: Iterable[str]
 ) -> None:
     """Commits version 0; does nothing where another process has. A retry by delta-rs would add the version 1."""
     try:
@@ -477,5 +494,7 @@ def _create(
             raise_if_key_not_exists=False,
         )
     except (DeltaError, OSError) as error:
+        if (denied := refusal(store.location, str(error))) is not None:
+            raise denied from error
         if not _is_there(store):
-            raise WarehouseError(f"{store.location}: the table can't be made: {error}") from error
+            raise WarehouseError(f"{store.location}: the table can't be made: {one_line(str(error))}") from error

@@ -23,11 +23,7 @@ import pyarrow.compute as pc
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column
 from millrace_pipelines.warehouse.dead_letters import companions, finish_replay, is_reached, pending_replay
-from millrace_pipelines.warehouse.delta.lineage import keep_offsets, of_run
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.keys.removal import (
     ERASE,
     ErasedKeys,
@@ -42,7 +38,12 @@ from millrace_pipelines.warehouse.keys.removal import (
     write_remainders,
 )
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
+from millrace_pipelines.warehouse.rewrite import CurrentFile, Rewrite, current_files, every_block_of, rewrite
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.lineage import keep_offsets, of_run
+from millrace_pipelines.warehouse.table.table import Table
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 
@@ -91,14 +92,14 @@ def erase(
         TableRefusedError: A table uses something of Delta's protocol with which no rows can be removed.
         StaleLedgerError: Others rewrote the table at every attempt.
     """
-    table = Table.load(location, fs)
+    table = load_table(location, fs)
     ledger_of(table)
-    for each in (table.location, *companions(table.location, fs)):
-        Table.load(each, fs).check_access(Access.REMOVE)
+    for each in (table.address, *companions(table.address, fs)):
+        load_table(each, fs).check_access(Access.REMOVE)
     erasure = _Erasure(table, frozenset(keys), fs, run_id, tasks)
     act = erasure.look if dry_run else erasure.run
-    companions_lose = [act(companion) for companion in companions(table.location, fs)]
-    rows = act(table.location)
+    companions_lose = [act(companion) for companion in companions(table.address, fs)]
+    rows = act(table.address)
     files = [file for erased in (*companions_lose, rows) for file in erased.files]
     return EraseReport(
         table=location,
@@ -162,16 +163,16 @@ class _Erasure:
         self._erased = _Erased((), 0)
         self.left = 0
 
-    def run(self, location: str) -> _Erased:
+    def run(self, address: str) -> _Erased:
         """Erases the keys from one table; returns the replaced files, the erased records and the new version."""
-        if self._has_dead_letters(location):
-            finish_replay(self._rows, Table.load(location, self._fs), self._fs)
-        version = rewrite(location, self._fs, self._make, tasks=self._tasks)
+        if self._has_dead_letters(address):
+            finish_replay(self._rows, load_table(address, self._fs), self._fs)
+        version = rewrite(address, self._fs, self._make, tasks=self._tasks)
         return self._erased._replace(version=version)
 
-    def look(self, location: str) -> _Erased:
+    def look(self, address: str) -> _Erased:
         """Returns the files, records and version that `run` would report for one table, and changes nothing."""
-        table = Table.load(location, self._fs)
+        table = load_table(address, self._fs)
         task_table = TaskTable.of(table, self._fs)
         touched = self._touched(table, task_table)
         removals = self._removals(table, touched, self._waiting(table))
@@ -185,17 +186,17 @@ class _Erasure:
         remainder = write_remainders(task_table, operation_id, self._removals(table, touched), self._tasks)
         self._note_left(table, remainder.left)
         self._erased = _Erased(touched, remainder.gone.total())
-        if not touched and self._has_dead_letters(table.location):
+        if not touched and self._has_dead_letters(table.address):
             return None
         erased = keep_offsets(store_at(table.location, self._fs), operation_id, remainder.listed)
         lineage = {**self._lineage(table, remainder.gone), "erased": erased}
         return Rewrite(added=remainder.files, removed=touched, lineage=lineage)
 
-    def _has_dead_letters(self, location: str) -> bool:
-        return location != self._rows.location
+    def _has_dead_letters(self, address: str) -> bool:
+        return address != self._rows.address
 
     def _note_left(self, table: Table, left: int) -> None:
-        if self._has_dead_letters(table.location):
+        if self._has_dead_letters(table.address):
             self.left = left
 
     def _touched(self, table: Table, task_table: TaskTable) -> list[CurrentFile]:
@@ -208,8 +209,8 @@ class _Erasure:
     ) -> list[Removal]:
         is_gone: FindRows = self._has_key
         is_left: FindRows = no_row
-        if self._has_dead_letters(table.location):
-            rows = ledger_of(Table.load(self._rows.location, self._fs))
+        if self._has_dead_letters(table.address):
+            rows = ledger_of(load_table(self._rows.address, self._fs))
             is_gone = _Letters(self._has_key, rows, is_reached=True)
             is_left = _Letters(self._has_key, rows, is_reached=False)
         return [
@@ -219,7 +220,7 @@ class _Erasure:
 
     def _waiting(self, table: Table) -> FindRows:
         """Returns a test for the records to count: all but dead letters that a stopped replay made rows of."""
-        pending = pending_replay(self._rows, table) if self._has_dead_letters(table.location) else None
+        pending = pending_replay(self._rows, table) if self._has_dead_letters(table.address) else None
         return every_row if pending is None else lambda dead_letters: ~pending.mask(dead_letters)
 
     def _lineage(self, table: Table, gone: Mapping[int, int]) -> dict[str, object]:

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace_pipelines.arrow import binaries, combined
-from millrace_pipelines.warehouse.delta.files import index_name
-from millrace_pipelines.warehouse.delta.rewrite import every_block_of, reading
-from millrace_pipelines.warehouse.delta.task_table import AnyTable, TaskTable
 from millrace_pipelines.warehouse.keys.coordinates import COORDINATE_SCHEMA, ENVELOPE, Numbers, coordinates_of
 from millrace_pipelines.warehouse.keys.key_hashes import Hashes, hashes_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows, KeyIndex, Matches, WrongIndexError
+from millrace_pipelines.warehouse.rewrite import every_block_of, reading
 from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.files import index_name
+from millrace_pipelines.warehouse.task_table import AnyTable, TaskTable
 
 BLOCK_ROWS = 1 << 20
 

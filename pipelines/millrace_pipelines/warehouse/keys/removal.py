@@ -2,7 +2,7 @@
 
 The audit has to know what an erasure and a reload remove: loads say how many offsets of a partition give a row, and
 each commit that removes rows says under `absent` how many of these give none any more. Where keys are erased, `erased`
-keeps their offsets (`delta.lineage`). Of dead letters only those count that are not replayed, for the others are
+keeps their offsets (`table.lineage`). Of dead letters only those count that are not replayed, for the others are
 among the rows.
 
 A reload replaces the rows of some offset ranges by those of staged files, which come as they are, or, where they have
@@ -31,9 +31,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.fs import FileSystem
-from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import Lineage, OffsetPage, again_paged, pages_of
-from millrace_pipelines.warehouse.delta.rewrite import (
+from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.rewrite import (
     CurrentFile,
     ReadBlocks,
     blocks_of,
@@ -41,9 +40,10 @@ from millrace_pipelines.warehouse.delta.rewrite import (
     read_rows,
     writer,
 )
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
-from millrace_pipelines.warehouse.ledger.plan import OffsetRange
+from millrace_pipelines.warehouse.table.files import DataFile
+from millrace_pipelines.warehouse.table.lineage import Lineage, OffsetPage, again_paged, pages_of
+from millrace_pipelines.warehouse.table.table import Table
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 ERASE = "erase"

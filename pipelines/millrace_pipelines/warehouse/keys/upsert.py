@@ -32,20 +32,6 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags, binaries, combined
 from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.warehouse.choices import loaded_compression
-from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile, deletion_vector
-from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.rewrite import (
-    CurrentFile,
-    Rewrite,
-    blocks_of,
-    current_files,
-    read_rows,
-    rewrite,
-    writer,
-)
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.errors import KeylessRecordsError
 from millrace_pipelines.warehouse.keys.coordinates import (
     COORDINATE_SCHEMA,
@@ -58,6 +44,19 @@ from millrace_pipelines.warehouse.keys.coordinates import (
 from millrace_pipelines.warehouse.keys.key_hashes import hashes_of, salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.keys.lookup import AskedKeys, keep_index, rows_with_keys
+from millrace_pipelines.warehouse.rewrite import (
+    CurrentFile,
+    Rewrite,
+    blocks_of,
+    current_files,
+    read_rows,
+    rewrite,
+    writer,
+)
+from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile
+from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.table import MarkRows, Table, check_expected
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 MOST_DELETED = 2  # at most one row of so many is deleted by a vector
@@ -92,7 +91,7 @@ class Upsert:
     tasks: Tasks = THREADS
     _counts: UpsertCounts | None = field(default=None, init=False)
 
-    def commit(self, location: str) -> tuple[int, UpsertCounts]:
+    def commit(self, address: str) -> tuple[int, UpsertCounts]:
         """Merges the load's files into the newest version and commits; starts again where another rewrite comes first.
 
         The staged files, which no commit names, are the caller's to remove.
@@ -101,17 +100,17 @@ class Upsert:
             StaleLedgerError: Another load committed first; nothing was committed.
             KeylessRecordsError: A record has no key, and that is not accepted.
         """
-        version = rewrite(location, self.fs, self._merge, tasks=self.tasks)
+        version = rewrite(address, self.fs, self._merge, tasks=self.tasks)
         assert version is not None and self._counts is not None  # noqa: PT018  a merge always makes a commit
         return version, self._counts
 
     def _merge(self, table: Table, operation_id: str) -> Rewrite:
         staged = _Staged.read(table, self.staged, accept_keyless=self.accept_keyless)
-        table.check_expected(self.expected)
+        check_expected(table, self.expected)
         output = _Output(TaskTable.of(table, self.fs, operation_id), operation_id, staged.asked.salt)
         files = current_files(table)
         removed, added, marked = [], [], {}
-        contest = _Contest(output, staged.coordinates, staged.asked, by_vectors=table.takes_vectors)
+        contest = _Contest(output, staged.coordinates, staged.asked, mark=table.row_marker)
         for file, met in zip(files, self.tasks.run(contest, enumerate(files)), strict=True):
             staged.note(met)
             if met.replaced:
@@ -157,14 +156,6 @@ class _Output:
             keep_index(table.store, written.name, entries)
         return written
 
-    def mark(self, stays: Flags) -> MarkedFile:
-        """Writes a vector that deletes the rows of a file that don't stay; returns how the log is to name the file."""
-        store, vector = self.table.store, deletion_vector(np.flatnonzero(~stays))
-        with store.output(vector.name) as stream:
-            stream.write(vector.content)
-        store.sync(vector.name)
-        return MarkedFile(vector.descriptor, len(stays))
-
 
 class _Met(NamedTuple):
     """The result of a contest for a file: how many of its rows are replaced, and the file with the others, if any.
@@ -187,7 +178,7 @@ class _Contest:
     output: _Output
     coordinates: pa.Table
     asked: AskedKeys
-    by_vectors: bool
+    mark: MarkRows | None
 
     def __call__(self, piece: tuple[int, CurrentFile]) -> _Met:
         task, file = piece
@@ -200,8 +191,8 @@ class _Contest:
         kept = self.output.table.kept_rows().get(file.name)
         stays = np.ones(found.rows, np.bool_) if kept is None else kept.copy()
         stays[beaten] = False
-        if self.by_vectors and stays.sum() * MOST_DELETED >= found.rows:
-            return _Met(len(beaten), None, self.output.mark(stays), newer, older)
+        if self.mark is not None and stays.sum() * MOST_DELETED >= found.rows:
+            return _Met(len(beaten), None, self.mark(self.output.table.store, stays), newer, older)
         rest = self.output.write(task, file, np.flatnonzero(stays if kept is None else stays[kept]))
         return _Met(len(beaten), rest, None, newer, older)
 

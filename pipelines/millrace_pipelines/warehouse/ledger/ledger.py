@@ -45,12 +45,13 @@ from millrace_pipelines.arrow import Field
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY, Accept, LogTruncatedError, TopicRecreatedError
-from millrace_pipelines.warehouse.delta.files import write_file
-from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange
-from millrace_pipelines.warehouse.delta.rewrite import files_removed_on
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LedgerError, StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
+from millrace_pipelines.warehouse.rewrite import files_removed_on
 from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.table.files import write_file
+from millrace_pipelines.warehouse.table.lineage import Lineage, LineageRange
+from millrace_pipelines.warehouse.table.table import Table, counted
 
 TOPIC_PROPERTY = "millrace.topic"
 TOPIC_ID_PROPERTY = "millrace.topicId"
@@ -113,7 +114,7 @@ def ledger_of(table: Table) -> Ledger:
     try:
         topic, topic_id = table.configuration[TOPIC_PROPERTY], table.configuration[TOPIC_ID_PROPERTY]
     except KeyError:
-        raise TableNotFoundError(f"{table.location}: a Delta table, but not one that Millrace loads") from None
+        raise TableNotFoundError(f"{table.address}: a Delta table, but not one that Millrace loads") from None
     generation = int(table.configuration.get(GENERATION_PROPERTY, "0"))
     return Ledger(topic, topic_id, entries_of(table, ledger_name(topic_id, generation)), generation)
 
@@ -128,7 +129,7 @@ def check_rows_have_ledger(table: Table) -> None:
     greatest = None if said is None else pc.max(said).as_py()
     if not ledger.partitions or (greatest is not None and greatest >= len(ledger.partitions)):
         raise LedgerError(
-            f"{table.location} has rows, but its log does not say which offsets they are (a clone has none of Delta's "
+            f"{table.address} has rows, but its log does not say which offsets they are (a clone has none of Delta's "
             "application transactions, and other engines drop them by delta.setTransactionRetentionDuration): a load "
             "would load them again; load into another table"
         )
@@ -138,7 +139,7 @@ def check_ledger(table: Table, planned: Ledger) -> None:
     """Raises StaleLedgerError unless a table's ledger is the one that a plan was made from."""
     if ledger_of(table) != planned:
         raise StaleLedgerError(
-            f"{table.location}: another load committed between this one's plan and its tables; run again"
+            f"{table.address}: another load committed between this one's plan and its tables; run again"
         )
 
 
@@ -165,7 +166,7 @@ def former_ledgers(table: Table) -> dict[str, dict[int, LedgerEntry]]:
 
 def read_ledger(location: str, fs: FileSystem = DISK) -> Ledger:
     """Returns the newest ledger of a table; raises TableNotFoundError where there is none."""
-    return ledger_of(Table.load(location, fs))
+    return ledger_of(load_table(location, fs))
 
 
 def swap(ledger: Ledger, following: Mapping[int, LedgerEntry]) -> tuple[dict[str, int | None], dict[str, int]]:
@@ -204,7 +205,7 @@ TRUNCATED = "log truncated"
 
 
 def skipped_location(table: str) -> str:
-    """Returns the location of the table of skipped ranges beside a table."""
+    """Returns the address of the table of skipped ranges beside a table."""
     return table.rstrip("/") + SKIPPED_SUFFIX
 
 
@@ -217,8 +218,10 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
     count = table.transaction_version(SKIPPED_APP_ID)
     if count is None:
         return 0
-    location = skipped_location(table.location)
-    skipped = Table.load_or_create(location, fs, schema=SCHEMA, name=f"{table.name} skipped", configuration={})
+    skipped = load_or_create(
+        skipped_location(table.address), fs, schema=SCHEMA, name=f"{table.name} skipped", configuration={}
+    )  # fmt: skip
+    location = skipped.location
     done = skipped.transaction_version(SKIPPED_APP_ID)
     if count == done:
         return 0
@@ -226,7 +229,7 @@ def publish_skipped(table: Table, fs: FileSystem) -> int:
     rows = [row for commit in commits for row in _rows(commit)]
     operation_id = uuid.uuid4().hex
     with lease(location, operation_id, fs), files_removed_on(StaleLedgerError, [location], operation_id, fs):
-        file = write_file(location, operation_id, pa.Table.from_pylist(rows, SCHEMA), fs)
+        file = write_file(location, operation_id, pa.Table.from_pylist(rows, SCHEMA), fs, skipped.field_ids)
         skipped.commit(
             [file], expected={SKIPPED_APP_ID: done}, transactions={SKIPPED_APP_ID: count}, lineage={"kind": "skipped"}
         )
@@ -352,8 +355,8 @@ def begin_ledger(table: Table, change: LedgerChange, *, load_id: str, time_ms: i
     unmoved, ends = swap(present, present.partitions)
     expected, transactions = expected | unmoved, transactions | ends
     if change.given_up:
-        counted, counts = table.counted(SKIPPED_APP_ID)
-        expected, transactions = expected | counted, transactions | counts
+        before, after = counted(table, SKIPPED_APP_ID)
+        expected, transactions = expected | before, transactions | after
     lineage = {
         "kind": "ledger",
         "load_id": load_id,

@@ -24,17 +24,18 @@ from typing import Generic, NamedTuple, TypeVar
 from millrace.fs import FileSystem
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import finish_replay
-from millrace_pipelines.warehouse.delta.files import DataFile, remove_files_of_load
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage, keep_offsets
-from millrace_pipelines.warehouse.delta.rewrite import MakeRewrite, Rewrite, rewrite
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, absent_offsets, replace_ranges
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
 from millrace_pipelines.warehouse.ledger.ledger import SKIPPED_APP_ID, Ledger, ledger_of, start_app_id, swap
 from millrace_pipelines.warehouse.ledger.plan import LoadPlan, RangePlan, ReloadPlan
 from millrace_pipelines.warehouse.load.history import claimed_rows
 from millrace_pipelines.warehouse.load.report import LoadedRange, Written, with_epochs
+from millrace_pipelines.warehouse.rewrite import MakeRewrite, Rewrite, rewrite
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.files import DataFile, remove_files_of_load
+from millrace_pipelines.warehouse.table.lineage import WrittenLineage, keep_offsets
+from millrace_pipelines.warehouse.table.table import Table, counted
 from millrace_pipelines.warehouse.tables.open import mode_of
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
@@ -83,7 +84,7 @@ class _Commit(Generic[Plan]):
             accept_keyless=self.accept_keyless, tasks=self.tasks,
         )  # fmt: skip
         try:
-            return Committed(*upsert.commit(self.rows.location))
+            return Committed(*upsert.commit(self.rows.address))
         finally:
             remove_files_of_load(self.rows.location, self.load_id, self.fs)
 
@@ -113,8 +114,8 @@ class Append(_Commit[LoadPlan]):
         rows = self.rows
         expected, transactions = swap(ledger_of(rows), with_epochs(self.plan.following, self.written.results))
         if self.plan.lost or self.written.missing:
-            counted, counts = rows.counted(SKIPPED_APP_ID)
-            expected, transactions = expected | counted, transactions | counts
+            before, after = counted(rows, SKIPPED_APP_ID)
+            expected, transactions = expected | before, transactions | after
         if mode_of(rows) is Mode.UPSERT:
             return self._upserted((expected, transactions), self.lineage)
         files = self.written.files
@@ -139,7 +140,7 @@ class Replacement(_Commit[ReloadPlan]):
         }
 
         def make(table: Table, operation_id: str) -> Rewrite | None:
-            erased = ErasedKeys.of(Table.load(self.rows.location, self.fs).lineage())
+            erased = ErasedKeys.of(load_table(self.rows.address, self.fs).lineage())
             made = replacing.make(table, operation_id, lineage, erased)
             return made if made.added or made.removed or replacing.left_out else None
 
@@ -228,7 +229,7 @@ class _TableReplacement:
 
     def commit(self, table: Table, make: MakeRewrite) -> int:
         """Commits the rewrite; returns the version, 0 for no rewrite. Removes staged files that others stand for."""
-        version = rewrite(table.location, self._fs, make, tasks=self._tasks)
+        version = rewrite(table.address, self._fs, make, tasks=self._tasks)
         unused = [file.name for file in self._staged if file.name not in self._added]
         store_at(table.location, self._fs).remove_durably(unused)
         return version or 0

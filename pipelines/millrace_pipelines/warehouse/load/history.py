@@ -2,7 +2,7 @@
 
 Every lineage has a `kind`. That of a load has its ranges, with the offsets of each accounted for, and the offsets that
 it goes on without (`lost`, and within the ranges `missing`). Where not all offsets of the ranges gave a row or a dead
-letter, `recorded` keeps those that did (`delta.lineage`). `ledger` names the ledger that it moved. A reload is a
+letter, `recorded` keeps those that did (`table.lineage`). `ledger` names the ledger that it moved. A reload is a
 load of the earlier offsets that it added; those that it replaced move no ledger. A commit without a kind, of an older
 version, is a load. Where a scheduler's run loaded, `run_id` names it.
 
@@ -35,15 +35,15 @@ from typing import NamedTuple, TypeAlias
 from millrace.fs import FileSystem
 from millrace_pipelines.spark.choices import Isolation
 from millrace_pipelines.warehouse.dead_letters import pending_replay, replay_number
-from millrace_pipelines.warehouse.delta.commits import Commit, commits_after, read_commit
-from millrace_pipelines.warehouse.delta.lineage import Lineage, LineageRange, of_run
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
+from millrace_pipelines.warehouse.formats import load_if_there
 from millrace_pipelines.warehouse.keys.removal import count_rows, every_row
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport, ReloadReport
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.lineage import Lineage, LineageRange, of_run
+from millrace_pipelines.warehouse.table.table import Commit, Table
 
 LOAD = "load"
 UNTOLD = ("table", "version", "group", "group_error", "upserted")
@@ -137,7 +137,7 @@ def commits_since(table: Table, version: int, limit: int = COMMITS_AT_ONCE) -> l
     Raises:
         WarehouseError: A commit can't be read.
     """
-    return [described(commit) for commit in commits_after(table, version, limit)]
+    return [described(commit) for commit in table.commits_after(version, limit)]
 
 
 def newest_load(table: Table) -> TableCommit | None:
@@ -147,7 +147,7 @@ def newest_load(table: Table) -> TableCommit | None:
         WarehouseError: A commit can't be read.
     """
     for version in range(table.version, max(-1, table.version - LOOKED_BACK), -1):
-        commit = read_commit(table, version)
+        commit = table.commit_of(version)
         if commit is None:
             return None
         if kind_of(commit) == LOAD:
@@ -273,7 +273,7 @@ def claimed_rows(table: Table, ranges: Sequence[OffsetRange], found: Mapping[int
         found: By partition, how many rows of the ranges this version has.
         fs: The disk, which has the dead letters.
     """
-    dead_letters = load_if_there(dead_letters_dir(table.location), fs)
+    dead_letters = load_if_there(dead_letters_dir(table.address), fs)
     waiting = Counter[int]() if dead_letters is None else _waiting_dead_letters(table, dead_letters, ranges, fs)
     history, of_dead_letters = table.lineage(), [] if dead_letters is None else dead_letters.lineage()
     ledger = ledger_of(table).name

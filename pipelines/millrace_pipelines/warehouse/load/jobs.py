@@ -70,13 +70,13 @@ from millrace_pipelines.spark.errors import Accept
 from millrace_pipelines.spark.executors import what_executors_lack
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.spark.session import cores_of, is_remote
-from millrace_pipelines.warehouse.delta.lineage import merged, packed, unpacked
-from millrace_pipelines.warehouse.delta.task_table import ONE_FOLDER
 from millrace_pipelines.warehouse.errors import ExecutorSetupError, FolderNotSharedError, LoadFailedError
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, records_per_task, split_ranges
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult, load_range
 from millrace_pipelines.warehouse.stores.leases import sees_lease
 from millrace_pipelines.warehouse.stores.options import carrying
+from millrace_pipelines.warehouse.table.lineage import merged, packed, unpacked
+from millrace_pipelines.warehouse.task_table import ONE_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo

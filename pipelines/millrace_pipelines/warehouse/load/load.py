@@ -50,9 +50,8 @@ from millrace.tracing import Attributes, Span, Tracing, sampled_contexts
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.session import SharedSession
 from millrace_pipelines.warehouse.dead_letters import known_dead_letters
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError
+from millrace_pipelines.warehouse.formats import load_to_write
 from millrace_pipelines.warehouse.keys.removal import count_rows
 from millrace_pipelines.warehouse.ledger.ledger import LedgerChange, LedgerEntry, former_ledgers, ledger_of
 from millrace_pipelines.warehouse.ledger.plan import (
@@ -71,6 +70,7 @@ from millrace_pipelines.warehouse.load.loader import LoadInputs, Opened, RangeLo
 from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListener, LoadOptions, SilentListener
 from millrace_pipelines.warehouse.load.report import LoadPreview, LoadReport, ReloadPreview, ReloadReport, Written
 from millrace_pipelines.warehouse.spark_tasks import tasks_of
+from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.tables.find import failures_noted
 from millrace_pipelines.warehouse.tables.open import FoundTables
 
@@ -180,7 +180,7 @@ def planned_load(options: LoadOptions, found: LoadInputs) -> tuple[LedgerChange 
     change = ledger_change(options.source, tables, found.description, found.log, options)
     if change is not None and tables.is_upserted:
         raise ModeError(
-            f"{tables.location} has the newest record of each key: rows of the former log may have higher offsets than "
+            f"{tables.address} has the newest record of each key: rows of the former log may have higher offsets than "
             "newer records of this one, which would be left out; load into another table"
         )
     ledger = tables.ledger if change is None else change.ledger
@@ -194,12 +194,12 @@ def planned_load(options: LoadOptions, found: LoadInputs) -> tuple[LedgerChange 
 
 
 def _load(loader: RangeLoader, spark: SparkSession | SharedSession | None) -> LoadReport:
-    options, found = loader.options, look(loader.options, loader.fs, load=Table.load_to_write)
+    options, found = loader.options, look(loader.options, loader.fs, load=load_to_write)
     change, plan = planned_load(options, found)
     opened = loader.open(found, change)
     report = LoadReport(topic=options.topic, table=options.table, lost=plan.lost, lag=plan.lag)
     if plan.ranges or plan.lost:
-        with loader.working(spark, "load") as session:
+        with loader.working(spark, opened, "load") as session:
             report = _loaded(loader, session, opened, plan, report)
     return replace(report, **loader.publish()._asdict())
 
@@ -264,12 +264,12 @@ def reload_topic(
     """
     check_options(options)
     loader = RangeLoader(options, listener or SilentListener(), fs, clock)
-    found = look(options, fs, load=Table.load_to_write, access=Access.REMOVE)
+    found = look(options, fs, load=load_to_write, access=Access.REMOVE)
     plan = planned_reload(options, selection, found)
     opened = loader.open(found)
     report = ReloadReport(topic=options.topic, table=options.table, lost=plan.lost)
     if plan.ranges:
-        with loader.working(spark, "reload") as session:
+        with loader.working(spark, opened, "reload") as session:
             report = _reloaded(loader, session, opened, plan, report)
     return replace(report, **loader.publish()._asdict())
 
@@ -332,7 +332,7 @@ def _reloaded(
 def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
     """Raises ModeError where a reload of the ranges would leave the table different from the topic."""
     if tables.rows is not None:
-        check_former_offsets(tables.location, former_ledgers(tables.rows).values(), plan.ranges)
+        check_former_offsets(tables.address, former_ledgers(tables.rows).values(), plan.ranges)
     if not tables.is_upserted:
         return
     ledger = tables.ledger
@@ -340,7 +340,7 @@ def _check_reloadable(tables: FoundTables, plan: ReloadPlan) -> None:
         entry = ledger.partitions.get(offset_range.partition)
         if entry is not None and (offset_range.until_offset < entry.next_offset or plan.earlier):
             raise ModeError(
-                f"{tables.location} has the newest record of each key: older ones can't be put in without those "
+                f"{tables.address} has the newest record of each key: older ones can't be put in without those "
                 "that follow, and deleted ones would come back; reload up to the end, or into another table"
             )
 

@@ -61,10 +61,8 @@ from millrace_pipelines.spark.read import ReadBlock, read_range, read_range_on
 from millrace_pipelines.spark.session import SharedSession, spark_session
 from millrace_pipelines.warehouse.choices import loaded_compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import Errors, files_removed_on
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, LoadFailedError
+from millrace_pipelines.warehouse.formats import address_of, load_if_there, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     AgreedEnd,
     Ledger,
@@ -90,10 +88,14 @@ from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListene
 from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.payload.schema import declared_schema
+from millrace_pipelines.warehouse.rewrite import Errors, files_removed_on
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.lease import Lease, NoLease, Progress
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import NO_IDS
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import (
     FoundTables,
     LoadTable,
@@ -220,7 +222,7 @@ class LoadInputs(NamedTuple):
 
 
 def look(
-    options: LoadOptions, fs: FileSystem, *, load: LoadTable = Table.load, access: Access = Access.APPEND
+    options: LoadOptions, fs: FileSystem, *, load: LoadTable = load_table, access: Access = Access.APPEND
 ) -> LoadInputs:
     """Reads what a load is planned from: the topic, its log offsets and the tables.
 
@@ -228,15 +230,15 @@ def look(
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
         WarehouseError: The tables can't be used (`look_at_tables` names the errors).
     """
-    location = store_at(options.table, fs).location
+    address = address_of(options.table, fs)
     schema = declared_schema(options.schema, options.columns)
     description = describe_topic(options.source)
     tables = look_at_tables(
-        location, options.topic, description.topic_id, schema, fs,
+        address, options.topic, description.topic_id, schema, fs,
         mode=options.mode, deletion_vectors=options.deletion_vectors, compression=options.compression,
         load=load, access=access,
     )  # fmt: skip
-    if (skipped := load_if_there(skipped_location(location), fs)) is not None:
+    if (skipped := load_if_there(skipped_location(address), fs)) is not None:
         skipped.check_access(Access.APPEND)
     log = log_offsets(options.source, description.partitions)
     return LoadInputs(description._replace(leader_epochs=_planned_epochs(log, tables.ledger)), log, tables)
@@ -253,7 +255,7 @@ def _planned_epochs(log: Mapping[int, LogOffsets], ledger: Ledger) -> dict[int, 
 
 def group_name(table: Table) -> str:
     """Returns a consumer group's name for a table, `millrace-FOLDER-ID`, with the first letters of the table's id."""
-    return f"millrace-{os.path.basename(table.location.rstrip('/'))}-{table.id[:ID_LETTERS]}"
+    return f"millrace-{os.path.basename(table.address.rstrip('/'))}-{table.id[:ID_LETTERS]}"
 
 
 def commit_group(source: TopicSource, group: str, entries: Mapping[int, LedgerEntry]) -> str | None:
@@ -301,7 +303,7 @@ class RangeLoader:
         self.tracing = tracing
         self._listener = listener
         self._run = run
-        self._location = store_at(options.table, fs).location
+        self._address = address_of(options.table, fs)
         self._started_ms = clock.monotonic_ms()
         self._lease: Lease = NoLease()
 
@@ -327,13 +329,13 @@ class RangeLoader:
         begin_ledger(table, change, load_id=self.load_id, time_ms=self.clock.now_ms())
 
     @contextmanager
-    def working(self, spark: SparkSession | SharedSession | None, what: str) -> Iterator[SparkSession]:
+    def working(self, spark: SparkSession | SharedSession | None, opened: Opened, what: str) -> Iterator[SparkSession]:
         """Holds the lease on the table in the context; yields `spark`, or a new session, named by `what` and topic."""
-        options = self.options
+        options, location = self.options, opened.tables.rows.location
         self._listener.reached(Step.PLANNED)
         given = spark.get() if isinstance(spark, SharedSession) else spark
         own = spark_session(f"{what} {options.topic}", options.master, options.spark_settings)
-        with nullcontext(given) if given else own as session, lease(self._location, self.load_id, self.fs) as held:
+        with nullcontext(given) if given else own as session, lease(location, self.load_id, self.fs) as held:
             self._lease = held
             self._started_ms = self.clock.monotonic_ms()
             yield session
@@ -373,7 +375,7 @@ class RangeLoader:
             results = self._run(spark, asked)
             written = self._verified(plan, results, may_accept=may_accept_missing)
             check_same_logs(self.options.source, opened.description, plan)
-            written = written.keeping(store_at(self._location, self.fs), self.load_id)
+            written = written.keeping(store_at(opened.tables.rows.location, self.fs), self.load_id)
             self._listener.reached(Step.WRITTEN)
         return written
 
@@ -415,7 +417,7 @@ class RangeLoader:
 
     def publish(self) -> Published:
         """Publishes the table's skipped ranges and, if asked to, commits its next offsets to the broker for a group."""
-        options, table = self.options, Table.load(self._location, self.fs)
+        options, table = self.options, load_table(self._address, self.fs)
         publish_skipped(table, self.fs)
         entries = ledger_of(table).partitions
         if not options.commit_group or not entries:
@@ -431,11 +433,13 @@ class RangeLoader:
             load_id=self.load_id,
             topic=options.topic,
             table=tables.rows.location,
-            dead_letters_table=dead_letters_dir(tables.rows.location),
+            dead_letters_table=_dead_letters_location(tables),
             payload=tables.payload,
             known_dead_letters=known,
             ledger=ledger_of(tables.rows).name,
             compression=loaded_compression(tables.rows.configuration),
+            field_ids=tables.rows.field_ids,
+            dead_letter_ids=NO_IDS if tables.dead_letters is None else tables.dead_letters.field_ids,
             is_traced=self.tracing is not None,
         )
         started_ms = self.clock.now_ms()
@@ -456,8 +460,14 @@ class RangeLoader:
 
     def _files_removed_on(self, kind: Errors, tables: LoadTables) -> AbstractContextManager[None]:
         """Removes this load's files from both tables on an error after which it can't commit them any more."""
-        locations = [tables.rows.location, dead_letters_dir(tables.rows.location)]
+        locations = [tables.rows.location, _dead_letters_location(tables)]
         return files_removed_on(kind, locations, self.load_id, self.fs)
+
+
+def _dead_letters_location(tables: LoadTables) -> str:
+    """Returns where the files of the dead letters are, or will be if the load makes their table at its end."""
+    dead_letters = tables.dead_letters
+    return dead_letters_dir(tables.rows.location) if dead_letters is None else dead_letters.location
 
 
 def _missing_message(topic: str, missing: Iterable[LostRange], option: Accept | None) -> str:

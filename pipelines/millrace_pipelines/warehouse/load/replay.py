@@ -49,11 +49,8 @@ from millrace_pipelines.warehouse.dead_letters import (
     ranges_of,
     replay_number,
 )
-from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import of_run
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
+from millrace_pipelines.warehouse.formats import address_of, load_table, load_to_write, location_of
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
 from millrace_pipelines.warehouse.load.task import RowsWriter
 from millrace_pipelines.warehouse.payload.outcome import Reason
@@ -63,6 +60,10 @@ from millrace_pipelines.warehouse.payload.split import Splitter
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DataFile
+from millrace_pipelines.warehouse.table.lineage import of_run
+from millrace_pipelines.warehouse.table.table import REWRITES_APP_ID, Table
 from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables, mode_of
 
 OnStep = Callable[[str], None]
@@ -125,7 +126,7 @@ def replay(
         StaleLedgerError: Another replay committed first; run again.
     """
     replay_id = uuid.uuid4().hex
-    with nullcontext() if options.dry_run else lease(options.table, replay_id, fs):
+    with nullcontext() if options.dry_run else lease(location_of(options.table, fs), replay_id, fs):
         return _Replay(options, replay_id, on_step, fs, clock).run()
 
 
@@ -137,7 +138,7 @@ class _Replay:
         self._on_step = on_step
         self._fs = fs
         self._clock = clock
-        self._location = store_at(options.table, fs).location
+        self._address = address_of(options.table, fs)
         self._id = replay_id
         self._pending: Pending | None = None
         self._number = self._selected = self._replayed = 0
@@ -148,16 +149,16 @@ class _Replay:
 
     def run(self) -> ReplayReport:
         options, fs = self._options, self._fs
-        rows, dead_letters = Table.load(self._location, fs), Table.load(dead_letters_dir(self._location), fs)
+        rows, dead_letters = load_table(self._address, fs), load_table(dead_letters_dir(self._address), fs)
         rows.check_access(Access.APPEND)
         dead_letters.check_access(Access.REMOVE)
         self._pending = pending_replay(rows, dead_letters) if options.dry_run else None
         finished = None if options.dry_run else finish_replay(rows, dead_letters, fs)
         payload = self._payload()
-        rows = Table.load(self._location, fs)
+        rows = load_table(self._address, fs)
         self._compression = loaded_compression(rows.configuration)
         self._rewrites = rows.transaction_version(REWRITES_APP_ID)
-        dead_letters = Table.load(dead_letters.location, fs)  # after the rewrites were counted
+        dead_letters = load_table(dead_letters.address, fs)  # after the rewrites were counted
         self._number = replay_number(dead_letters)
         versions = [
             version for part in self._parts(dead_letters) if (version := self._replay(part, payload)) is not None
@@ -178,16 +179,16 @@ class _Replay:
 
         Returns None for a table of raw envelopes.
         """
-        rows = Table.load(self._location, self._fs)
+        rows = load_table(self._address, self._fs)
         if mode_of(rows) is not Mode.APPEND:
             raise WarehouseError(
-                f"{self._location} keeps one row for each key, and a dead letter may be older than that: "
+                f"{self._address} keeps one row for each key, and a dead letter may be older than that: "
                 "reload its range"
             )
         ledger = ledger_of(rows)
         given = None if self._options.schema is None else read_payload_schema(self._options.schema)
-        load = Table.load if self._options.dry_run else Table.load_to_write
-        found = look_at_tables(self._location, ledger.topic, ledger.topic_id, given, self._fs, load=load)
+        load = load_table if self._options.dry_run else load_to_write
+        found = look_at_tables(self._address, ledger.topic, ledger.topic_id, given, self._fs, load=load)
         self._changes = found.changes()
         if not self._options.dry_run:
             make_tables(found, self._fs)
@@ -195,7 +196,7 @@ class _Replay:
 
     def _parts(self, dead_letters: Table) -> Iterator[list[pa.Table]]:
         """Yields the selected dead letters in parts, each for one commit."""
-        ledger = ledger_of(Table.load(self._location, self._fs))
+        ledger = ledger_of(load_table(self._address, self._fs))
         part: list[pa.Table] = []
         for some in dead_letters_of(dead_letters):
             selected = some.filter(chosen(some, self._options.selection, replayed=False))
@@ -222,7 +223,11 @@ class _Replay:
         """Replays the dead letters of one commit; returns the rows' new version, None where nothing is committed."""
         splitter = Splitter(payload, np.zeros(0, np.int64), self._id, "")
         replayed: list[pa.Table] = []
-        with RowsWriter(self._location, self._id, 0, splitter, self._fs, compression=self._compression) as writer:
+        table = load_table(self._address, self._fs)
+        with RowsWriter(
+            table.location, self._id, 0, splitter, self._fs,
+            compression=self._compression, field_ids=table.field_ids,
+        ) as writer:  # fmt: skip
             for some in dead_letters:
                 split = splitter.split(some.select(ENVELOPE_COLUMNS))
                 self._selected += some.num_rows
@@ -238,7 +243,7 @@ class _Replay:
         return self._commit(files, pa.concat_tables(replayed))
 
     def _commit(self, files: Sequence[DataFile], replayed: pa.Table) -> int:
-        rows, number = Table.load_to_write(self._location, self._fs), self._number + 1
+        rows, number = load_to_write(self._address, self._fs), self._number + 1
         lineage = of_run(self._options.run_id) | {
             "kind": REPLAY_KIND,
             "number": number,
@@ -255,11 +260,11 @@ class _Replay:
                 lineage=lineage,
             )
         except StaleLedgerError:  # those of earlier commits stay
-            store_at(self._location, self._fs).remove_durably(file.name for file in files)
+            store_at(rows.location, self._fs).remove_durably(file.name for file in files)
             raise
         self._number, self._rewrites = number, self._rewrites or 0
         self._on_step(ROWS_COMMITTED)
-        finish_replay(rows, Table.load(dead_letters_dir(self._location), self._fs), self._fs)
+        finish_replay(rows, load_table(dead_letters_dir(self._address), self._fs), self._fs)
         self._on_step(DEAD_LETTERS_MARKED)
         return version
 

@@ -16,14 +16,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from millrace.records.batch import NO_LEADER_EPOCH
-from millrace_pipelines.warehouse.delta.files import DataFile
-from millrace_pipelines.warehouse.delta.lineage import OffsetPage, WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.keys.upsert import UpsertCounts
 from millrace_pipelines.warehouse.ledger.ledger import GivenUp, LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import LostRange, OffsetRange
 from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.files import DataFile
+from millrace_pipelines.warehouse.table.lineage import OffsetPage, WrittenLineage, keep_offsets
 from millrace_pipelines.warehouse.tables.open import TableChanges
 
 MISSING = "missing"

@@ -29,11 +29,11 @@ from millrace.records.record import Record
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.brokers import LogOffsets, TopicSource, describe_topic, is_topic_compacted, log_offsets
-from millrace_pipelines.warehouse.delta.table import Table, load_if_there
 from millrace_pipelines.warehouse.errors import SwitchError
+from millrace_pipelines.warehouse.formats import address_of, load_if_there, load_table
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerChange, LedgerEntry, begin_ledger, ledger_of
-from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 
 LOOKED_AT = 1000  # newest records of a partition
 
@@ -63,13 +63,13 @@ def switch_topic(
         UnknownTopicError, ClientError: The cluster has no such topic, or can't be asked.
         StaleLedgerError: A load came between; run again.
     """
-    rows = Table.load(store_at(location, fs).location, fs)
-    dead_letters = load_if_there(dead_letters_dir(rows.location), fs)
+    rows = load_table(address_of(location, fs), fs)
+    dead_letters = load_if_there(dead_letters_dir(rows.address), fs)
     tables = [one for one in (dead_letters, rows) if one is not None]
     present, found = ledger_of(rows), describe_topic(source)
     waiting = [one for one in tables if ledger_of(one).topic_id != found.topic_id]
     if not waiting:
-        raise SwitchError(f"{rows.location} is loaded from topic {source.topic} of this cluster already")
+        raise SwitchError(f"{rows.address} is loaded from topic {source.topic} of this cluster already")
     reached = _reached(tables)
     _check_offsets(source, reached, log_offsets(source, found.partitions))
     compared = _compare(source, tables, reached)

@@ -31,12 +31,12 @@ from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, Indices, binaries
 from millrace_pipelines.spark.read import ReadBlock
 from millrace_pipelines.warehouse.choices import LOADED, Compression
 from millrace_pipelines.warehouse.dead_letters import Offsets
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
-from millrace_pipelines.warehouse.delta.lineage import merged, packed
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload
 from millrace_pipelines.warehouse.payload.split import Splitter
+from millrace_pipelines.warehouse.table.files import NO_IDS, DataFile, DataFileWriter, FieldIds
+from millrace_pipelines.warehouse.table.lineage import merged, packed
 
 MAX_PENDING_BYTES = 128 << 20
 MAX_OPEN_FILES = 16
@@ -54,10 +54,14 @@ class RowsWriter:
     """
 
     def __init__(
-        self, location: str, load_id: str, task: int, splitter: Splitter, fs: FileSystem, *, compression: Compression
-    ) -> None:
+        self, location: str, load_id: str, task: int, splitter: Splitter, fs: FileSystem, *,
+        compression: Compression, field_ids: FieldIds = NO_IDS,
+    ) -> None:  # fmt: skip
         self._splitter = splitter
-        self._open = partial(DataFileWriter, location, load_id, task, splitter.columns, fs, compression=compression)
+        self._open = partial(
+            DataFileWriter, location, load_id, task, splitter.columns, fs,
+            compression=compression, field_ids=field_ids,
+        )  # fmt: skip
         self._writers: dict[int | None, DataFileWriter] = {}
         self._finished: list[DataFileWriter] = []
         self._files: list[DataFile] = []
@@ -116,7 +120,8 @@ class LoadSpec:
     """The settings that all tasks of one load share: the table, the decoder, and how files are written.
 
     `known_dead_letters` has, by partition, offsets of which a load that stopped before its rows made dead letters;
-    `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files; where
+    `ledger` names the ledger that the offsets belong to; `compression` is the codec of the rows' files;
+    `field_ids` and `dead_letter_ids` are what the columns of both are known by; where
     `is_traced`, a task reports the sampled trace contexts of its records.
     """
 
@@ -128,6 +133,8 @@ class LoadSpec:
     known_dead_letters: Mapping[int, Offsets] = field(default_factory=dict)
     ledger: str = ""
     compression: Compression = LOADED
+    field_ids: FieldIds = field(default_factory=dict)
+    dead_letter_ids: FieldIds = field(default_factory=dict)
     is_traced: bool = False
 
 
@@ -139,7 +146,7 @@ class TaskResult:
     and `absent` those at which the log has nothing; `gaps` has their intervals (`coarse`); `damaged` has the offsets
     that are lost in damaged batches, but for the first ones, at which these are dead letters; `is_proven` says whether
     the reader can tell all these apart (Spark's connector can't). `recorded` has the offsets that gave a row or a dead
-    letter (`delta.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
+    letter (`table.lineage`), and is empty where all of the range did. `dead_letters` counts the dead letters that
     were read, whether written now or before; `late` counts the rows and dead letters whose event time was late;
     `leader_epoch` is that of the last batch; `traces` are headers `traceparent` (`traces`). `damage` says what of the
     log can't be read, if anything, and `refusal` why the task can't write into the table's folder, if it can't; then
@@ -198,8 +205,12 @@ def load_range(offset_range: OffsetRange, spec: LoadSpec, read: ReadRange, *, ta
     contexts: tuple[TraceContext, ...] = ()
     splitter = Splitter(spec.payload, known, spec.load_id, spec.ledger)
     with (
-        RowsWriter(spec.table, spec.load_id, task, splitter, fs, compression=spec.compression) as rows_files,
-        DataFileWriter(spec.dead_letters_table, spec.load_id, task, DEAD_LETTER_SCHEMA, fs) as dead_writer,
+        RowsWriter(
+            spec.table, spec.load_id, task, splitter, fs, compression=spec.compression, field_ids=spec.field_ids
+        ) as rows_files,
+        DataFileWriter(
+            spec.dead_letters_table, spec.load_id, task, DEAD_LETTER_SCHEMA, fs, field_ids=spec.dead_letter_ids
+        ) as dead_writer,
     ):
         for block in read(*offset_range):
             split = splitter.split(_envelope(block.records, spec.topic, offset_range.partition))

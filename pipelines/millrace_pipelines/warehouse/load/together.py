@@ -37,7 +37,6 @@ from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.spark.choices import Reader
 from millrace_pipelines.spark.collecting import cancelled_on_interrupt, collected
 from millrace_pipelines.spark.session import SharedSession, cores_of, is_remote
-from millrace_pipelines.warehouse.delta.files import remove_files_of_load
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, split_ranges
 from millrace_pipelines.warehouse.load.jobs import TableTasks, attempted, checked, run_alone
 from millrace_pipelines.warehouse.load.load import load_topic
@@ -45,6 +44,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.task import LoadSpec, ReadRange, TaskResult
 from millrace_pipelines.warehouse.stores.options import carrying
+from millrace_pipelines.warehouse.table.files import remove_files_of_load
 
 SMALL_OFFSETS = 100_000
 """A load of at most so many offsets shares a job; the job of a larger one takes so long that others would wait."""

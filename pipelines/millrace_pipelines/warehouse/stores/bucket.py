@@ -6,7 +6,9 @@ two promises of the store, which are tried once by each process that makes a tab
     create      an object is written only where there is none: of two, the second fails
     update      an object is written only over the version that was read
 
-A store that does not keep them is refused, for in it a commit would overwrite another one without a word.
+A store that does not keep them is refused, for in it a commit would overwrite another one without a word. So is one in
+which others commit by a lock in DynamoDB, as Delta Lake's S3DynamoDBLogStore does: they put commits without a
+condition, and delta-rs has that lock no longer.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ from obstore.store import ObjectStore, from_url
 
 from millrace_pipelines.warehouse.errors import AddressError, UnsafeStoreError
 from millrace_pipelines.warehouse.stores.bucket_files import BucketFiles, ObjectFacts, store_errors
-from millrace_pipelines.warehouse.stores.options import CLIENT_OPTIONS, Options
+from millrace_pipelines.warehouse.stores.option_names import CLIENT, NO_LOCK
+from millrace_pipelines.warehouse.stores.options import Options
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, FileIdentity, Store
 
 CHAINS = ("AWS_", "AZURE_", "GOOGLE_")
+LOCK_VARIABLE = "AWS_S3_LOCKING_PROVIDER"
 TRIALS = "_running/trial-"
 TRIED: set[tuple[str, ...]] = set()
 """The buckets, each with its options, of which this process knows that they honour conditional writes."""
@@ -55,7 +59,7 @@ class Bucket(Store):
     is_local = False
 
     def __init__(self, address: str, name: str, prefix: str, options: Options) -> None:
-        self._files = BucketFiles(name, opened(address, tuple(sorted(options.items())), _environment()))
+        self._files = BucketFiles(address, name, opened(address, tuple(sorted(options.items())), _environment()))
         self._prefix = prefix
         self._trial = (address, *_environment_of(options))
         filesystem = pafs.PyFileSystem(self._files)
@@ -118,7 +122,7 @@ class Bucket(Store):
     def fetch(self, name: str) -> Known | None:
         """Returns a small object with its facts; None where there is none."""
         try:
-            with store_errors(self.path(name)):
+            with store_errors(f"{self.location}/{name}"):
                 found = obstore.get(self._files.objects, self._key(name))
                 meta = cast("dict[str, Any]", found.meta)
                 facts = ObjectFacts(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"], meta["version"])
@@ -137,7 +141,7 @@ class Bucket(Store):
 
     def remove(self, name: str) -> None:
         """Removes an object, which may be gone already."""
-        with store_errors(self.path(name)), suppress(FileNotFoundError):
+        with store_errors(f"{self.location}/{name}"), suppress(FileNotFoundError):
             obstore.delete(self._files.objects, self._key(name))
 
     def remove_durably(self, names: Iterable[str]) -> None:
@@ -149,8 +153,10 @@ class Bucket(Store):
         """Tries whether the store keeps its promises, once in each process.
 
         Raises:
-            UnsafeStoreError: It does not.
+            UnsafeStoreError: It does not, or others commit by a lock that is not taken here.
         """
+        if self.location.startswith("s3:") and os.environ.get(LOCK_VARIABLE):
+            raise UnsafeStoreError(f"{self.location}: {LOCK_VARIABLE} is set, but {NO_LOCK}")
         if self._trial in TRIED:
             return
         name = f"{TRIALS}{uuid.uuid4().hex}"
@@ -180,7 +186,7 @@ class Bucket(Store):
         )
 
     def _put(self, name: str, content: bytes, mode: Any) -> None:
-        with store_errors(self.path(name)):
+        with store_errors(f"{self.location}/{name}"):
             obstore.put(self._files.objects, self._key(name), content, mode=mode, use_multipart=False)
 
     def _key(self, name: str) -> str:
@@ -201,8 +207,8 @@ def opened(address: str, options: tuple[tuple[str, str], ...], environment: tupl
         AddressError: The options are not those of such a store.
     """
     given = dict(options)
-    client: dict[str, Any] = {key: value for key, value in given.items() if key in CLIENT_OPTIONS}
-    config: Any = {key: value for key, value in given.items() if key not in CLIENT_OPTIONS}
+    client: dict[str, Any] = {key: value for key, value in given.items() if key in CLIENT}
+    config: Any = {key: value for key, value in given.items() if key not in CLIENT}
     if allows_http(given, dict(environment)):
         client["allow_http"] = True
     try:

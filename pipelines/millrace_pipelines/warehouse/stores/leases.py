@@ -9,8 +9,8 @@ steps:
     3. fence                  only where a lease had to be ended: a commit that may be on its way can't be made any more
     4. load the table         the files that it names now stay
 
-In a folder a lease is a locked file (`folder_leases`), in a bucket an object that expires (`timed_leases`). Readers of
-Delta tables pass over names that begin with an underscore. In its lease an operation may note how far it is.
+In a folder a lease is a locked file (`folder_leases`), in a bucket or in HDFS one that expires (`timed_leases`).
+Readers of Delta tables pass over names that begin with an underscore. In its lease an operation may note how far it is.
 
 Before each commit the leases of those who make it are confirmed (`confirm_leases`). They are those that the code holds
 by whom the commit is made, as its `ContextVar` has them.
@@ -27,9 +27,11 @@ from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.bucket import Bucket
 from millrace_pipelines.warehouse.stores.folder_leases import FolderLeases
+from millrace_pipelines.warehouse.stores.hdfs import Hdfs
 from millrace_pipelines.warehouse.stores.lease import Asked, Lease, Leases, Running
-from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX
-from millrace_pipelines.warehouse.stores.timed_leases import TimedLeases
+from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, Store
+from millrace_pipelines.warehouse.stores.timed_leases import ConditionalStore, TimedLeases
+from millrace_pipelines.warehouse.stores.versioned_files import VersionedFiles
 
 _held: ContextVar[tuple[Lease, ...]] = ContextVar("_held", default=())
 
@@ -88,6 +90,17 @@ def _holders(location: str) -> set[str]:
     return {whole, whole.removesuffix(DEAD_LETTERS_SUFFIX)}
 
 
+def conditional(store: Store) -> ConditionalStore | None:
+    """Returns the small files of a store that are written on conditions; None for a folder, which has locks."""
+    match store:
+        case Bucket():
+            return store
+        case Hdfs():
+            return VersionedFiles(store)
+    return None
+
+
 def _leases_at(location: str, fs: FileSystem) -> Leases:
     store = store_at(location, fs)
-    return TimedLeases(store, CLOCK) if isinstance(store, Bucket) else FolderLeases(store.root, fs)
+    files = conditional(store)
+    return FolderLeases(store.root, fs) if files is None else TimedLeases(files, CLOCK)

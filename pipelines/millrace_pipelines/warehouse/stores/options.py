@@ -7,9 +7,11 @@ hold for all addresses that begin with a prefix, "" for all; of several the long
     {"s3://lake": {"aws_endpoint_url": "https://minio.example.org"}, "gs://": {"google_service_account": "/srv/key"}}
 
 which the variable MILLRACE_STORE_OPTIONS names to all processes that have it in their environment, or are given once to
-a process, before it opens a store. Tasks of Spark get those of their driver with their work.
+a process, before it opens a store. A file of declarations has them, too (`stores`). Tasks of Spark get those of their
+driver with their work.
 
-Options may be secrets: they have no place in Spark's settings, logs and metadata, and are never shown.
+A value `env:NAME` stands for that of a variable, which each process reads for itself. Options may be secrets: they have
+no place in Spark's settings, logs and metadata, and are never shown.
 """
 
 from __future__ import annotations
@@ -22,16 +24,13 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from millrace.errors import SetupError
+from millrace_pipelines.warehouse.stores.option_names import is_secret, name_faults, option_name
 
 Options: TypeAlias = Mapping[str, str]
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 VARIABLE = "MILLRACE_STORE_OPTIONS"
-CLIENT_OPTIONS = frozenset(
-    {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "pool_idle_timeout", "proxy_url",
-     "http1_only", "http2_only", "user_agent"}
-)  # fmt: skip
-"""Options of the HTTP client, which all stores have."""
+ENV = "env:"
 
 
 class StoreOptions(dict[str, Options]):
@@ -53,13 +52,22 @@ class StoreOptions(dict[str, Options]):
         return StoreOptions(merged) if options else self
 
 
+NONE: Options = {}
+
 _given: StoreOptions | None = None
+_over = NONE
 
 
-def use_store_options(options: Mapping[str, Options] | None) -> None:
-    """Gives this process its stores' options, instead of those that it had; None for those of the environment."""
-    global _given  # noqa: PLW0603  # like the environment, a process has them once
-    _given = None if options is None else StoreOptions(options)
+def use_store_options(options: Mapping[str, Options] | None, over: Options = NONE) -> None:
+    """Gives this process its stores' options, instead of those that it had.
+
+    Args:
+        options: Options by the prefixes of addresses; None for those of the environment.
+        over: Options for all addresses, which go before these, and before all that are declared later.
+    """
+    global _given, _over  # noqa: PLW0603  # like the environment, a process has them once
+    _given = None if options is None else StoreOptions(options).over(over)
+    _over = over
 
 
 def store_options() -> StoreOptions:
@@ -71,6 +79,48 @@ def store_options() -> StoreOptions:
     if _given is None:
         use_store_options(read_options(os.environ.get(VARIABLE, "")))
     return _given or StoreOptions()
+
+
+def declare_store_options(stores: Mapping[str, Options]) -> None:
+    """Gives this process the options that a declaration has, which go before those of its environment.
+
+    Raises:
+        SetupError: An option names a variable that is not set.
+    """
+    if stores:
+        use_store_options({**store_options(), **resolved(stores, os.environ)}, _over)
+
+
+def resolved(stores: Mapping[str, Options], variables: Mapping[str, str]) -> StoreOptions:
+    """Returns options with the values of the variables that they name; raises SetupError where one is not set."""
+    return StoreOptions(
+        {
+            prefix: {
+                option_name(key): _resolved(f"{prefix}: {key}", value, variables) for key, value in options.items()
+            }
+            for prefix, options in stores.items()
+        }
+    )
+
+
+def _resolved(where: str, value: str, variables: Mapping[str, str]) -> str:
+    if not value.startswith(ENV):
+        return value
+    name = value.removeprefix(ENV)
+    if name not in variables:
+        raise SetupError(f"{where}: the environment variable {name} is not set")
+    return variables[name]
+
+
+def declaration_faults(stores: Mapping[str, Options]) -> list[str]:
+    """Returns what is wrong with options in a file that others see: names of none, secrets with their values."""
+    found = [fault for prefix, options in stores.items() for fault in name_faults(prefix, options)]
+    return found + [
+        f"{prefix}: {key} is a secret: write {ENV}NAME, which each process reads from its environment"
+        for prefix, options in stores.items()
+        for key, value in options.items()
+        if is_secret(option_name(key)) and not value.startswith(ENV)
+    ]
 
 
 def carrying(work: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
@@ -97,24 +147,28 @@ def read_options(file: str) -> StoreOptions:
     try:
         with open(file, encoding="utf-8") as opened:
             said = json.load(opened)
-        return StoreOptions(
-            {prefix: {key.lower(): str(value) for key, value in own.items()} for prefix, own in said.items()}
-        )
+        found = {prefix: {key: str(value) for key, value in own.items()} for prefix, own in said.items()}
     except OSError as error:
         raise SetupError(f"{file}: the options of stores can't be read: {error.strerror}") from error
     except (ValueError, AttributeError):
         raise SetupError(
             f'{file}: options of stores are JSON such as {{"s3://lake": {{"aws_region": "eu-central-1"}}}}'
         ) from None
+    if faults := [fault for prefix, own in found.items() for fault in name_faults(prefix, own)]:
+        raise SetupError("\n".join(f"{file}: {fault}" for fault in faults))
+    return resolved(found, os.environ)
 
 
 def parsed_options(pairs: Sequence[str]) -> dict[str, str]:
     """Returns options that are written KEY=VALUE.
 
     Raises:
-        SetupError: One has no `=`; its text is not repeated, for it may be a secret.
+        SetupError: One has no `=`, and its text is not repeated, for it may be a secret; or no store has such one.
     """
     split = [pair.partition("=") for pair in pairs]
     if any(not key or not equals for key, equals, _ in split):
         raise SetupError("an option of a store is written KEY=VALUE, such as aws_region=eu-central-1")
-    return {key.strip().lower(): value for key, _, value in split}
+    found = {option_name(key.strip()): value for key, _, value in split}
+    if faults := name_faults("", found):
+        raise SetupError("\n".join(faults))
+    return dict(resolved({"": found}, os.environ)[""])

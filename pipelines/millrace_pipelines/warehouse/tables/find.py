@@ -41,11 +41,12 @@ from millrace.fs import FileSystem, write_file_durably
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
+from millrace_pipelines.warehouse.formats import address_of, load_table, location_of
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY, Ledger, ledger_of
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, LOG_DIRECTORY, Store, dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 
 FIRST_COMMIT = f"{LOG_DIRECTORY}/{0:020d}.json"
 CANT_BE_READ = (WarehouseError, OSError, ValueError, pa.ArrowException)
@@ -103,7 +104,7 @@ def listed_tables(directory: str) -> list[ListedTable]:
 def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
     """Returns whose table a folder with a Delta log is, and whether it can be read."""
     try:
-        table = Table.load(location, fs)
+        table = load_table(location, fs)
     except TableNotFoundError:
         return ListedTable(location=location, state=State.UNREADABLE, reason="a Delta log without a commit")
     except CANT_BE_READ as error:
@@ -261,7 +262,7 @@ def describe_table(
         TableNotFoundError: There is no table of Millrace at the location.
         ClientError: The cluster can't be asked.
     """
-    table = Table.load(location, fs)
+    table = load_table(location, fs)
     ledger = ledger_of(table)
     rows, size_bytes, files = _totals(table)
     lag = None if bootstrap is None else lag_of(ledger, bootstrap, client_config)
@@ -302,7 +303,7 @@ def _totals(table: Table) -> tuple[int, int, int]:
 
 def _dead_letters(location: str, fs: FileSystem) -> int | None:
     try:
-        return _totals(Table.load(dead_letters_dir(location), fs))[0]
+        return _totals(load_table(dead_letters_dir(location), fs))[0]
     except TableNotFoundError:
         return None
 
@@ -339,31 +340,40 @@ class FailedLoads:
 
 
 @contextmanager
-def failures_noted(location: str, fs: FileSystem, clock: Clock) -> Iterator[None]:
+def failures_noted(table: str, fs: FileSystem, clock: Clock) -> Iterator[None]:
     """Notes a failure of the table's load where the code inside raises an error, else removes all noted failures."""
-    store = store_at(location, fs)
-    path = os.path.join(store.root, FAILED_LOADS_FILE)
+    address = address_of(table, fs)
+    note = f"{address}/{FAILED_LOADS_FILE}"
     try:
         yield
     except Exception as error:
-        with _only_a_warning(path):
-            if _is_folder_of_a_table(store, fs):
-                _add(path, error, fs, clock.now_ms())
+        with _only_a_warning(note):
+            if (store := _local_store(address, fs)) is not None and _is_folder_of_a_table(store, fs):
+                _add(os.path.join(store.root, FAILED_LOADS_FILE), error, fs, clock.now_ms())
         raise
-    with _only_a_warning(path), suppress(FileNotFoundError):
-        if store.is_local:
-            fs.unlink(path)
+    with _only_a_warning(note), suppress(FileNotFoundError):
+        if (store := _local_store(address, fs)) is not None:
+            fs.unlink(os.path.join(store.root, FAILED_LOADS_FILE))
             fs.fsync_dir(store.root)
 
 
-def read_failed_loads(location: str, fs: FileSystem) -> FailedLoads | None:
+def read_failed_loads(address: str, fs: FileSystem) -> FailedLoads | None:
     """Returns the failures of a table's loads since the last one that succeeded; None where there are none."""
-    store = store_at(location, fs)
-    return _read(os.path.join(store.root, FAILED_LOADS_FILE), fs) if store.is_local else None
+    store = _local_store(address, fs)
+    return None if store is None else _read(os.path.join(store.root, FAILED_LOADS_FILE), fs)
+
+
+def _local_store(address: str, fs: FileSystem) -> Store | None:
+    """Returns the store with a table's files if it is a folder of this machine; None for others, and for no table."""
+    try:
+        store = store_at(location_of(address, fs), fs)
+    except TableNotFoundError:
+        return None
+    return store if store.is_local else None
 
 
 def _is_folder_of_a_table(store: Store, fs: FileSystem) -> bool:
-    return store.is_local and fs.exists(os.path.join(store.root, LOG_DIRECTORY))
+    return fs.exists(os.path.join(store.root, LOG_DIRECTORY))
 
 
 def _add(path: str, error: Exception, fs: FileSystem, now_ms: int) -> None:

@@ -9,14 +9,14 @@ A table is brought to the columns of a changed schema before rows of that schema
 
     1. the declaration, a property of the table          what the table is to become
     2. the columns: added, or                             one commit of metadata
-       widened, with all files rewritten                  one commit of metadata and files
+       widened, perhaps with all files rewritten          one commit of metadata, or of metadata and files
     3. rows                                               the load's own commit
 
 A crash leaves the table whole between two of these commits, and the next load, with or without a schema, goes on from
 there: it reads the declaration and finds which columns are missing.
 
-Few readers know Delta's table feature for widened columns, so that columns are widened by a rewrite: every file is read
-and written once, one after the other, a row group at a time. Loads that run meanwhile are refused by the ledger.
+Where the format can't widen a column (`Table.widens`), that is a rewrite: every file is read and written once, one
+after the other, a row group at a time. Loads that run meanwhile are refused by the ledger.
 """
 
 from __future__ import annotations
@@ -38,12 +38,6 @@ from millrace_pipelines.warehouse.choices import (
     compression_properties,
     settled_compression,
 )
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter, remove_files_of_load
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.rewrite import read_rows
-from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import (
     ModeError,
     SchemaError,
@@ -51,6 +45,7 @@ from millrace_pipelines.warehouse.errors import (
     TableNotFoundError,
     TableRefusedError,
 )
+from millrace_pipelines.warehouse.formats import check_access_to_new, load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -64,8 +59,13 @@ from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evo
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
+from millrace_pipelines.warehouse.rewrite import read_rows
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.table import Table
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
 MODE_PROPERTY = "millrace.mode"
@@ -90,11 +90,16 @@ def apply_evolution(table: Table, schema: PayloadSchema, evolution: Evolution, f
     lineage: WrittenLineage = {"kind": SCHEMA_KIND, "added": evolution.added, "widened": evolution.widened}
     if table.configuration.get(PAYLOAD_SCHEMA_PROPERTY) != schema.to_json():
         table.configure({PAYLOAD_SCHEMA_PROPERTY: schema.to_json()}, expected={}, transactions={}, lineage=lineage)
-    if evolution.widened:
+    changed = {path.partition("/")[0] for path in (*evolution.added, *evolution.widened)}
+    if is_rewritten(table, evolution):
         _rewrite(table, evolution.columns, lineage, fs)
-    elif evolution.added:
-        added = {path.partition("/")[0] for path in evolution.added}
-        table.add_columns(pa.schema([field for field in evolution.columns if field.name in added]), lineage=lineage)
+    elif changed:
+        table.add_columns(pa.schema([field for field in evolution.columns if field.name in changed]), lineage=lineage)
+
+
+def is_rewritten(table: Table, evolution: Evolution) -> bool:
+    """Returns whether an evolution rewrites all files, since it widens columns where the format can't."""
+    return bool(evolution.widened) and not table.widens(evolution.columns)
 
 
 def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: FileSystem) -> None:
@@ -110,7 +115,7 @@ def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: File
             files = list(_rewritten(table, in_files, load_id, fs))
             table.replace(pa.schema([*in_files, *partitioned]), files, expected=expected, lineage=lineage)
     except BaseException:
-        table_now = Table.load(table.location, fs)
+        table_now = load_table(table.address, fs)
         if not any(load_id in name for name in table_now.file_names()):
             remove_files_of_load(table.location, load_id, fs)
         raise
@@ -120,7 +125,14 @@ def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) ->
     partitions, compression = table.partition_values(), settled_compression(table.configuration)
     for number, name in enumerate(table.file_names()):
         with DataFileWriter(
-            table.location, load_id, number, schema, fs, partition_values=partitions[name], compression=compression
+            table.location,
+            load_id,
+            number,
+            schema,
+            fs,
+            partition_values=partitions[name],
+            compression=compression,
+            field_ids=table.field_ids,
         ) as writer:
             for rows in read_rows(table, name):
                 conformed, _ = conform(rows, schema, ())
@@ -148,7 +160,7 @@ class PlannedColumns(NamedTuple):
 class TableChanges:
     """The changes that `make_tables` makes to the tables of a load.
 
-    `created` has the locations of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
+    `created` has the addresses of new tables, `added` and `widened` the paths of typed columns; `rewritten_files` is
     the number of files that are written again under wider columns.
     """
 
@@ -163,7 +175,7 @@ class FoundTables:
     """The tables of a load as they were found, and the mode, codec and columns that the load asks for.
 
     Attributes:
-        location: The location of the table of rows.
+        address: The address of the table of rows.
         topic: The topic's name.
         topic_id: The topic's current id.
         mode: The mode that is asked for; None for the table's own.
@@ -175,7 +187,7 @@ class FoundTables:
         wanted: What the declared schema, or the table's own, makes of the table; None for raw envelopes.
     """
 
-    location: str
+    address: str
     topic: str
     topic_id: str
     mode: Mode | None
@@ -198,26 +210,28 @@ class FoundTables:
 
     def changes(self) -> TableChanges:
         """Returns what is to be created, added and widened before rows can be written."""
-        missing = [self.location] if self.rows is None else []
+        missing = [self.address] if self.rows is None else []
         if self.wanted is None:
             return TableChanges(created=tuple(missing))
         if self.dead_letters is None:
-            missing.append(dead_letters_dir(self.location))
+            missing.append(dead_letters_dir(self.address))
         evolution = self.wanted.evolution
         return TableChanges(
             created=tuple(missing),
             added=evolution.added,
             widened=evolution.widened,
-            rewritten_files=len(self.rows.file_names()) if self.rows is not None and evolution.widened else 0,
+            rewritten_files=0
+            if self.rows is None or not is_rewritten(self.rows, evolution)
+            else len(self.rows.file_names()),
         )
 
 
 LoadTable = Callable[[str, FileSystem], Table]
-"""Loads an existing table: `Table.load` changes nothing, `Table.load_to_write` repairs and syncs the log's end."""
+"""Loads an existing table: `load_table` changes nothing, `load_to_write` repairs and syncs the log's end."""
 
 
 def look_at_tables(
-    location: str,
+    address: str,
     topic: str,
     topic_id: str,
     payload: PayloadSchema | None,
@@ -226,7 +240,7 @@ def look_at_tables(
     mode: Mode | None = None,
     deletion_vectors: bool = False,
     compression: Compression | None = None,
-    load: LoadTable = Table.load,
+    load: LoadTable = load_table,
     access: Access = Access.APPEND,
 ) -> FoundTables:
     """Looks at the tables of a load, and at what changes by the declared schema, or the table's own without one.
@@ -242,21 +256,24 @@ def look_at_tables(
         LedgerError: The ledger is lost, or does not belong to the rows.
         TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
     """
-    rows = _existing(location, topic, fs, load)
+    rows = _existing(address, topic, fs, load)
+    if rows is None and mode is Mode.UPSERT:
+        check_access_to_new(address, Access.REMOVE)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
-    dead_letters = _existing_dead_letters(location, topic, fs, load, may_be_another_topics=wanted is None)
+    dead_letters = _existing_dead_letters(address, topic, fs, load, may_be_another_topics=wanted is None)
     if rows is not None:
         check_mode(rows, mode)
-        is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and wanted.evolution.widened)
+        is_replaced = mode_of(rows) is Mode.UPSERT or (wanted is not None and is_rewritten(rows, wanted.evolution))
         rows.check_access(Access.REMOVE if is_replaced else access)
         _check_nulls(rows)
+        _check_envelope(rows)
         check_rows_have_ledger(rows)
     if dead_letters is not None:
         dead_letters.check_access(access)
         dead_letters.check_ledger_copy()
     return FoundTables(
-        location=location,
+        address=address,
         topic=topic,
         topic_id=topic_id,
         mode=mode,
@@ -274,9 +291,18 @@ def _check_nulls(table: Table) -> None:
     for column in table.schema:
         if not column.nullable and column.name not in NEVER_NULL:
             raise TableRefusedError(
-                f"{table.location}: the column {column.name} takes no nulls, and a load may have to write one. Way on: "
+                f"{table.address}: the column {column.name} takes no nulls, and a load may have to write one. Way on: "
                 f"`ALTER TABLE … ALTER COLUMN {column.name} DROP NOT NULL`. Nothing was changed"
             )
+
+
+def _check_envelope(table: Table) -> None:
+    """Raises TableRefusedError where another engine renamed or dropped a column of the records themselves."""
+    if table.field_ids and (gone := [name for name in ENVELOPE_COLUMNS if name not in table.schema.names]):
+        raise TableRefusedError(
+            f"{table.address}: the column {gone[0]} is gone or has another name, and each load writes it. Way on: "
+            f"`ALTER TABLE … RENAME COLUMN … TO {gone[0]}`, or load into another table. Nothing was changed"
+        )
 
 
 def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
@@ -291,10 +317,12 @@ def make_tables(found: FoundTables, fs: FileSystem) -> LoadTables:
     _choose_compression(rows, found.compression)
     wanted, existing = found.wanted, found.dead_letters
     if wanted is None:
+        if existing is None and rows.field_ids:  # which tasks need for the files of dead letters, too
+            existing = made_dead_letters(rows, fs)
         return LoadTables(rows, None, None if existing is None else _with_columns_of_today(existing))
     if found.rows is not None:  # a table that was made just now has its columns
         apply_evolution(rows, wanted.payload.schema, wanted.evolution, fs)
-    dead_letters = existing or _dead_letters_table(found.location, _topic_properties(found), fs)
+    dead_letters = existing or _dead_letters_table(found.address, _topic_properties(found), fs)
     return LoadTables(rows, wanted.payload, _with_columns_of_today(dead_letters))
 
 
@@ -306,9 +334,9 @@ def _choose_compression(table: Table, compression: Compression | None) -> None:
         table.configure(properties, expected={}, transactions={}, lineage=lineage)
 
 
-def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Table | None:
+def _existing(address: str, topic: str, fs: FileSystem, load: LoadTable) -> Table | None:
     try:
-        table = load(location, fs)
+        table = load(address, fs)
     except TableNotFoundError:
         return None
     _check_topic(table, topic)
@@ -316,11 +344,11 @@ def _existing(location: str, topic: str, fs: FileSystem, load: LoadTable) -> Tab
 
 
 def _existing_dead_letters(
-    location: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
+    address: str, topic: str, fs: FileSystem, load: LoadTable, *, may_be_another_topics: bool
 ) -> Table | None:
     """Returns the dead letters beside a table, None without; a raw table has none until its first dead letter."""
     try:
-        return _existing(dead_letters_dir(location), topic, fs, load)
+        return _existing(dead_letters_dir(address), topic, fs, load)
     except TopicRecreatedError:
         if may_be_another_topics:
             return None
@@ -355,7 +383,7 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
     column = own and own.event_time and own.event_time.column
     if asked != table.partition_columns or (asked and schema.event_time and column != schema.event_time.column):
         raise SchemaError(
-            f"{table.location} is partitioned by {', '.join(table.partition_columns) or 'nothing'}"
+            f"{table.address} is partitioned by {', '.join(table.partition_columns) or 'nothing'}"
             f"{f' of {column}' if column else ''}, the schema asks for {', '.join(asked) or 'nothing'}"
             f"{f' of {schema.event_time.column}' if schema.event_time else ''}; load into another table"
         )
@@ -364,9 +392,8 @@ def _check_partitions(schema: PayloadSchema, table: Table) -> None:
 def _made(found: FoundTables, fs: FileSystem) -> Table:
     """Creates the table of rows; where another load has created it meanwhile, returns that one."""
     properties = _topic_properties(found) | mode_properties(found.mode) | compression_properties(found.compression)
-    properties |= {VECTORS_PROPERTY: "true"} if found.deletion_vectors else {}
     columns: list[pa.Field[pa.DataType]] = list(ENVELOPE_FIELDS)
-    partition_by: list[str] = []
+    partition_by: dict[str, str] = {}
     schema = found.wanted and found.wanted.payload.schema
     if found.wanted is not None:
         payload = found.wanted.payload
@@ -374,18 +401,19 @@ def _made(found: FoundTables, fs: FileSystem) -> Table:
         columns += list(payload.columns)
         if (event_time := payload.schema.event_time) is not None:
             columns.append(event_time.partition_field)
-            partition_by.append(event_time.partition_field.name)
-    table = Table.load_or_create(
-        found.location,
+            partition_by[event_time.partition_field.name] = event_time.column
+    table = load_or_create(
+        found.address,
         fs,
         schema=pa.schema(columns),
         name=found.topic,
         configuration=properties,
         partition_by=partition_by,
+        deletion_vectors=found.deletion_vectors,
     )
     _check_topic(table, found.topic)
     if own_schema(table) != schema:
-        raise StaleLedgerError(f"{table.location} was created by another load just now, for another schema; run again")
+        raise StaleLedgerError(f"{table.address} was created by another load just now, for another schema; run again")
     return table
 
 
@@ -393,15 +421,15 @@ def made_dead_letters(rows: Table, fs: FileSystem) -> Table:
     """Returns the table of dead letters beside a table of raw envelopes; makes it where there is none yet."""
     ledger = ledger_of(rows)
     properties = {TOPIC_PROPERTY: ledger.topic, TOPIC_ID_PROPERTY: ledger.topic_id}
-    return _dead_letters_table(rows.location, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
+    return _dead_letters_table(rows.address, properties | {GENERATION_PROPERTY: str(ledger.generation)}, fs)
 
 
-def _dead_letters_table(location: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
+def _dead_letters_table(address: str, properties: Mapping[str, str], fs: FileSystem) -> Table:
     """Returns the table of dead letters, which is created where it is missing."""
     topic = properties[TOPIC_PROPERTY]
     name = f"{topic} dead letters"
-    table = Table.load_or_create(
-        dead_letters_dir(location), fs, schema=DEAD_LETTER_SCHEMA, name=name, configuration=properties
+    table = load_or_create(
+        dead_letters_dir(address), fs, schema=DEAD_LETTER_SCHEMA, name=name, configuration=properties
     )
     _check_topic(table, topic)
     return table
@@ -423,7 +451,7 @@ def _topic_properties(found: FoundTables) -> dict[str, str]:
 def _check_topic(table: Table, topic: str) -> None:
     ledger = ledger_of(table)
     if ledger.topic != topic:
-        raise TopicRecreatedError(f"{table.location} holds topic {ledger.topic}, not {topic}; load into another table")
+        raise TopicRecreatedError(f"{table.address} holds topic {ledger.topic}, not {topic}; load into another table")
 
 
 def mode_properties(mode: Mode | None) -> dict[str, str]:
@@ -437,10 +465,10 @@ def mode_of(table: Table) -> Mode:
     try:
         return Mode(mode)
     except ValueError:
-        raise ModeError(f"{table.location}: {MODE_PROPERTY} is {mode!r}, not one of {', '.join(Mode)}") from None
+        raise ModeError(f"{table.address}: {MODE_PROPERTY} is {mode!r}, not one of {', '.join(Mode)}") from None
 
 
 def check_mode(table: Table, mode: Mode | None) -> None:
     """Raises ModeError where a mode is requested that is not the table's."""
     if mode is not None and mode is not mode_of(table):
-        raise ModeError(f"{table.location} was created for {mode_of(table)}, not {mode}; load into another table")
+        raise ModeError(f"{table.address} was created for {mode_of(table)}, not {mode}; load into another table")

@@ -29,9 +29,10 @@ from millrace.arrow_rows import ArrowRows
 from millrace.extras import require
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.find import State, tables_below
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _tables(location: str, fs: FileSystem) -> _Found:
     others = [one for one in listed if one.state is not State.LOADED]
     if not tables and [one.location for one in others] == [os.path.abspath(location)]:
         with suppress(TableNotFoundError):
-            Table.load(location, fs)  # says itself why it can't be read
+            load_table(location, fs)  # says itself why it can't be read
     if not tables:
         reasons = "".join(f"; {one.location} is {one.state}: {one.reason}" for one in others)
         raise TableNotFoundError(f"{location}: no table of Millrace here or below{reasons}")
@@ -212,7 +213,7 @@ def _tables(location: str, fs: FileSystem) -> _Found:
 
 def _loaded(locations: Iterable[str], fs: FileSystem) -> Iterator[tuple[str, Table]]:
     for location in locations:
-        yield location, Table.load(location, fs)
+        yield location, load_table(location, fs)
         with suppress(TableNotFoundError):
             dead_letters = dead_letters_dir(location)
-            yield dead_letters, Table.load(dead_letters, fs)
+            yield dead_letters, load_table(dead_letters, fs)

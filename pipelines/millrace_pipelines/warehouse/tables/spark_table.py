@@ -6,7 +6,8 @@ In a bucket Spark reads by Hadoop's client of S3, which is a jar of its own (had
     s3a://bucket/table     the same for Spark; endpoint and region are those of the environment, as for the loads, where
                            the session has no settings of its own (spark.hadoop.fs.s3a.…)
 
-Keys are never an option, since Spark shows options: driver and executors take them from their environment.
+Keys are never an option, since Spark shows options: driver and executors take them from their environment. HDFS is read
+by what PySpark has; settings of Hadoop that are given as the store's options are Spark's, too.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import numpy as np
 from millrace.errors import SetupError
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.stores.addresses import spark_address, store_at
+from millrace_pipelines.warehouse.stores.options import store_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -37,7 +39,7 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
     """
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  importing a name of the warehouse loads none
 
-    table = Table.load(location, fs)
+    table = load_table(location, fs)
     schema = from_arrow_schema(table.schema)
     paths = table.files()
     if not paths:
@@ -46,7 +48,8 @@ def spark_table(spark: SparkSession, location: str, fs: FileSystem = DISK) -> Da
     if store_at(table.location, fs).is_local:
         rows = reader.option("basePath", table.location).parquet(*paths)
     else:
-        rows = _from_bucket(spark, reader, [spark_address(table.location, path) for path in paths])
+        addresses = [spark_address(table.location, path) for path in paths]
+        rows = _from_store(spark, reader, table.location, addresses)
     deleted = [
         (os.path.basename(name), int(row)) for name, kept in table.kept_rows().items() for row in np.flatnonzero(~kept)
     ]
@@ -67,11 +70,18 @@ def s3a_options(environment: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _from_bucket(spark: SparkSession, reader: DataFrameReader, paths: list[str]) -> DataFrame:
+def hadoop_options(location: str) -> dict[str, str]:
+    """Returns the options by which Spark's own client reaches the store of a table; none of them is a key."""
+    if location.startswith("hdfs:"):
+        return dict(store_options().of(location))
+    return s3a_options(os.environ)
+
+
+def _from_store(spark: SparkSession, reader: DataFrameReader, location: str, paths: list[str]) -> DataFrame:
     from py4j.protocol import Py4JError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    own = s3a_options(os.environ).items()
+    own = hadoop_options(location).items()
     options = {name: value for name, value in own if spark.conf.get(f"spark.hadoop.{name}", None) is None}
     try:
         return reader.options(**options).parquet(*paths)

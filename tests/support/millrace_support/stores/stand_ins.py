@@ -1,7 +1,7 @@
 """Servers that stand in for stores, each with an empty bucket `warehouse`, for as long as a test needs them.
 
-moto comes with the tests' packages; `make stores` brings MinIO, fake-gcs-server and Azurite. What can't be had is said
-in one sentence, by `missing`.
+moto comes with the tests' packages; `make stores` brings MinIO, fake-gcs-server, Azurite, and Hadoop's MiniDFS, whose
+NameNode and DataNode are one process. What can't be had is said in one sentence, by `missing`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -24,13 +25,16 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from millrace.addresses import LOOPBACK
+from millrace.java import find_java
 from millrace.ports import free_port
+from millrace_support.waiting import until
 
 PEERS = Path(__file__).parents[4] / ".peers"
 BUCKET = "warehouse"
 START_S = 120
 FAKE_GCS = PEERS / "stores-gcs" / "fake-gcs-server"
 MINIO = PEERS / "stores-minio" / "minio"
+MINI_DFS = PEERS / "stores-hdfs" / "libs"
 AZURITE = PEERS / "stores-azure" / "node_modules" / ".bin" / "azurite-blob"
 SECRET = "secret-of-tests"  # noqa: S105  # of servers on this machine's loopback
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -39,14 +43,26 @@ AZURE_KEY = (  # Azurite's own, which stands in its documentation
 )
 SUPPORT = {"PYTHONPATH": str(Path(__file__).parents[2])}
 AZURE_VERSION = "2021-08-06"
+MINI_DFS_CLASS = "org.apache.hadoop.mapreduce.MiniHadoopClusterManager"
+FAILOVER = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+PUT_OF_COMMIT = "PUT [^ ]*_delta_log(/|%2F)[0-9]+.json"
+RENAME_OF_COMMIT = "(?s).*rename2.*_delta_log/[0-9]{20}.json"
 
 
 class StandIn(NamedTuple):
-    """A running stand-in: the address below which tables lie, the options of its store, and its port."""
+    """A running stand-in.
+
+    Attributes:
+        address: The address below which tables lie.
+        options: The options of its store.
+        port: Its port.
+        commit: A pattern with which requests begin that give a commit its name.
+    """
 
     address: str
     options: dict[str, str]
     port: int
+    commit: str = PUT_OF_COMMIT
 
     def through(self, port: int) -> StandIn:
         """Returns the same store, reached by another port of this machine."""
@@ -55,9 +71,12 @@ class StandIn(NamedTuple):
 
 
 @contextmanager
-def _server(command: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[None]:
+def _server(
+    command: Sequence[str], environment: dict[str, str] | None = None, folder: str | None = None
+) -> Iterator[None]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(list(command), env=os.environ | (environment or {}), **quiet) as process:  # type: ignore[call-overload]
+    variables = os.environ | (environment or {})
+    with subprocess.Popen(list(command), env=variables, cwd=folder, **quiet) as process:  # type: ignore[call-overload]
         try:
             yield
         finally:
@@ -153,6 +172,26 @@ def azurite() -> Iterator[StandIn]:
         yield StandIn(f"abfss://{BUCKET}@{AZURE_ACCOUNT}.dfs.core.windows.net", options, port)
 
 
+@contextmanager
+def mini_dfs() -> Iterator[StandIn]:
+    """Starts an HDFS of one NameNode and one DataNode, by the name `tests` that clients are given for it."""
+    from hdfs_native import Client  # noqa: PLC0415  # of those that test it only
+
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="hdfs-") as folder:
+        jvm = [str(find_java()), "-Xmx256m", "-cp", f"{MINI_DFS}/*", MINI_DFS_CLASS]
+        with _server([*jvm, "-nomr", "-format", "-nnport", str(port), "-writeConfig", "up.xml"], folder=folder):
+            until((Path(folder) / "up.xml").exists)
+            options = {
+                "dfs.nameservices": "tests",
+                "dfs.ha.namenodes.tests": "one",
+                "dfs.namenode.rpc-address.tests.one": f"{LOOPBACK}:{port}",
+                "dfs.client.failover.proxy.provider.tests": FAILOVER,  # by which Hadoop's own client knows a pair
+            }
+            Client("hdfs://tests", options).mkdirs(f"/{BUCKET}")
+            yield StandIn(f"hdfs://tests/{BUCKET}", options, port, RENAME_OF_COMMIT)
+
+
 def _container_request(port: int) -> Request:
     """Returns the request that makes a container, signed with the account's key."""
     date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
@@ -174,15 +213,26 @@ STAND_INS: dict[str, tuple[Callable[[], AbstractContextManager[StandIn]], Path |
     "s3 (MinIO)": (minio, MINIO),
     "gs (fake-gcs-server)": (fake_gcs, FAKE_GCS),
     "abfss (Azurite)": (azurite, AZURITE),
+    "hdfs (MiniDFS)": (mini_dfs, MINI_DFS),
 }
 
 
 @contextmanager
-def losing_answers(store: StandIn, pattern: str, count: int = 1) -> Iterator[StandIn]:
-    """Yields the same store behind a relay that loses the answers to the first requests which begin with a pattern."""
+def losing_answers(store: StandIn, count: int = 1) -> Iterator[StandIn]:
+    """Yields the same store behind a relay that loses the answers to the first requests which name a commit."""
     port = free_port()
-    relay = [sys.executable, "-m", "millrace_support.stores.losing_relay", str(port), str(store.port), pattern]
+    relay = [sys.executable, "-m", "millrace_support.stores.losing_relay", str(port), str(store.port), store.commit]
     with _server([*relay, str(count)], SUPPORT):
+        _once_up(lambda: Request(f"http://{LOOPBACK}:{port}/"))
+        yield store.through(port)
+
+
+@contextmanager
+def forgetting_conditions(store: StandIn) -> Iterator[StandIn]:
+    """Yields the same store behind a relay that forgets the conditions of requests."""
+    port = free_port()
+    relay = [sys.executable, "-m", "millrace_support.stores.forgetful_relay", str(port), str(store.port)]
+    with _server(relay, SUPPORT):
         _once_up(lambda: Request(f"http://{LOOPBACK}:{port}/"))
         yield store.through(port)
 

@@ -4,8 +4,8 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_ops.cli.interrupted import telling_commits
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_support.small_tables import make_table, open_tables
 
 FS = OsFileSystem()

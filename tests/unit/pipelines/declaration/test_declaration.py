@@ -52,6 +52,17 @@ WRONG = [
     ("webhook: 5", 3, "webhook: Input should be a valid string"),
     ("webhook: ftp://h/key", 3, "webhook: expected an http or https URL"),
     ("tables: flights", 3, "tables: Input should be a valid array"),
+    ("stores: {s3://lake: {aws_regon: x}}", 3, "stores: s3://lake: there is no option aws_regon of a store; did you"),
+    ("stores: {'': {aws_regon: x}}", 3, "stores: there is no option aws_regon of a store; did you mean aws_region?"),
+    (
+        "stores: {s4://lake: {aws_region: x}}",
+        3,
+        "stores: s4://lake: no address of a store begins so; did you mean s3://",
+    ),
+    ("stores: {gs://lake: {aws_region: x}}", 3, "stores: gs://lake: there is no option aws_region of a store"),
+    ("stores: {s3://lake: {aws_secret_access_key: hush}}", 3, "stores: s3://lake: aws_secret_access_key is a secret: "),
+    ("stores: {s3://lake: {aws_token: '{{ env.T }}'}}", 3, "stores: s3://lake: aws_token is a secret: write env:NAME"),
+    ("stores: {s3://lake: eu-central-1}", 3, "stores.s3://lake: Input should be an object"),
 ]
 
 
@@ -141,6 +152,20 @@ def test_what_is_no_webhook_is_refused_and_not_shown(url):
     with pytest.raises(ValidationError, match="expected an http or https URL") as refused:
         declared(f'webhook: "{url}"')
     assert "secret" not in str(refused.value)
+
+
+def test_options_of_stores_are_texts_with_secrets_by_name():
+    text = "stores: {s3://lake: {allow_http: true, timeout: 5, aws_secret_access_key: 'env:KEY'}, hdfs://h: {dfs.A: b}}"
+    options = {"allow_http": "true", "timeout": "5", "aws_secret_access_key": "env:KEY"}
+    assert declared(text).stores == {"s3://lake": options, "hdfs://h": {"dfs.A": "b"}}
+
+
+@pytest.mark.parametrize("also", ["", "tables: [{topic: a}, {topic: a}]"])
+@pytest.mark.parametrize("value", ["hush", "{{ env.hush }}"])
+def test_a_secret_of_a_store_is_refused_and_not_shown(value, also):
+    with pytest.raises(ValidationError) as refused:
+        declared(f"stores: {{s3://lake: {{aws_secret_access_key: '{value}'}}}}\n{also}")
+    assert "hush" not in str(refused.value)
 
 
 def test_no_error_of_another_field_shows_the_webhook():

@@ -131,7 +131,7 @@ def test_pieces_follow_one_another_while_the_first_is_appended():
     follow.fetched(answer(3, batch(3, b"d")))
     assert not follow.wants_fetch
     assert follow.appended(3, None) is first
-    assert (follow.piece.end_offset, follow.end_offset, follow.next_offset) == (3, 3, 4)
+    assert (follow.piece.end_offset, follow.mirrored_end, follow.next_offset) == (3, 3, 4)
 
 
 def test_a_batch_that_is_cut_off_is_fetched_again():
@@ -141,15 +141,36 @@ def test_a_batch_that_is_cut_off_is_fetched_again():
 
 
 @pytest.mark.parametrize(
-    ("look", "piece_end", "log_start"),
-    [(Look(0, 0, 50), 0, 48), (Look(0, 10, 50), 10, 48)],
-    ids=["the source's log starts inside a batch", "behind lost offsets"],
+    ("look", "piece_end"),
+    [(Look(0, 10, 50), 10), (Look(50, 50, 50), 50)],
+    ids=["behind lost offsets", "of an empty log that begins there"],
 )
-def test_the_first_batch_may_begin_below_the_start(look, piece_end, log_start):
+def test_the_first_batch_may_begin_below_the_start(look, piece_end):
     follow = following(look, accepted=frozenset({Accept.LOST_OFFSETS}))
+    assert follow.mirrored_end == 50
     follow.fetched(answer(50, batch(48, b"a", b"b", b"c")))
-    assert (follow.piece.end_offset, follow.piece.log_start_offset) == (piece_end, log_start)
-    assert follow.piece.next_offset == 51
+    assert (follow.piece.end_offset, follow.piece.next_offset) == (piece_end, 51)
+
+
+BEGINS = {
+    "a source that has deleted its first records": (Look(0, 0, 50), 0),
+    "a topic that is mirrored from now on": (Look(0, 0, 0), 50),
+    "a target that retention has emptied, and lost offsets": (Look(10, 10, 50), 0),
+}
+
+
+@pytest.mark.parametrize("name", BEGINS)
+def test_an_empty_log_begins_before_anything_comes(name):
+    look, start_offset = BEGINS[name]
+    follow = following(look, accepted=frozenset({Accept.LOST_OFFSETS}), start_offset=start_offset)
+    first = follow.piece
+    assert (first.end_offset, bytes(first.records), first.log_start_offset) == (look.target_end, b"", 50)
+    assert follow.mirrored_end == look.target_end
+    follow.fetched(answer(50, batch(48, b"a", b"b", b"c")))
+    assert follow.appended(50, None) is first
+    assert follow.mirrored_end == 50
+    assert (follow.piece.end_offset, follow.piece.next_offset) == (50, 51)
+    assert follow.appended(51, None).log_start_offset == -1
 
 
 def test_gaps_are_compactions_or_stop_the_partition():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.delta.rewrite import CurrentFile
 from millrace_pipelines.warehouse.maintenance import compact, plan_compaction
+from millrace_pipelines.warehouse.rewrite import CurrentFile
 from millrace_support.loads import Loads
 
 

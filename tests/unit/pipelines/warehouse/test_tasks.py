@@ -8,10 +8,10 @@ from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_
 from millrace_pipelines.warehouse.completeness.contents import Contents
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.task_table import TaskTable
 from millrace_pipelines.warehouse.errors import FolderNotSharedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.task_table import TaskTable
 from millrace_pipelines.warehouse.tasks import THREADS, Threads
 from millrace_support.far_tasks import FailingTasks, RepeatedTasks
 from millrace_support.loads import PROPERTIES, Loads

@@ -10,11 +10,11 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_FIELDS, ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.stores.lease import LEASE_SUFFIX, LEASES_DIRECTORY
 from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.table.files import DataFileWriter
 from millrace_support.unchanged import unchanged
 
 FS = OsFileSystem()

@@ -68,7 +68,7 @@ def drops_pieces_it_has_no_answer_for(patch: pytest.MonkeyPatch) -> None:
         if error is not None and self.phase is Phase.RUN and self._pieces:
             self._pieces.popleft()
             if self._pieces:
-                self._pieces[0] = self._pieces[0]._replace(end_offset=max(end_offset, self.end_offset))
+                self._pieces[0] = self._pieces[0]._replace(end_offset=max(end_offset, self.mirrored_end))
             return None
         return real(self, end_offset, error)
 

@@ -126,7 +126,8 @@ class FollowJudge:
     def is_done(self, key: TopicPartition, instances: int) -> bool:
         """Returns whether all that the source has is there, or each instance has stopped.
 
-        Of a source whose records are all deleted nothing comes, so that the target may end below it.
+        Of a source whose records are all deleted nothing comes, so that the target may end below it. Where the source
+        was cut and has other records, somebody has to see that first.
         """
         if key in self.ends or len(self.stops[key]) >= instances:
             return True
@@ -134,6 +135,8 @@ class FollowJudge:
             return False
         theirs, ours = (cluster.log_of(key) for cluster in (self._source, self._target))
         if theirs is None or ours is None:
+            return False
+        if self._is_lossy(key) and self._differs(key):
             return False
         is_empty = theirs.log_start_offset == theirs.log_end_offset
         return bool(ours.log_end_offset == theirs.log_end_offset or (is_empty and self._accepts_loss))
@@ -147,7 +150,7 @@ class FollowJudge:
         elif key in self.histories:
             self._check_recreated(key, ours)
         elif self._is_lossy(key):
-            self._check_after_loss(key, theirs, ours)
+            self._check_after_loss(key)
         else:
             self._check_all(key, theirs, ours)
 
@@ -203,15 +206,18 @@ class FollowJudge:
             if lost and not self._target.promises.is_void(key):
                 self._anomaly(f"{key}: records at {lost} are lost at the target")
 
-    def _check_after_loss(self, key: TopicPartition, theirs: Mapping[int, bytes], ours: Mapping[int, bytes]) -> None:
-        """Looks whether a source that was cut is told where it matters."""
-        if self.stops[key] or key.topic == COMPACTED_TOPIC:
-            return
+    def _differs(self, key: TopicPartition) -> bool:
+        """Returns whether the logs of a partition that nothing compacts differ where both have something."""
         begin = max(self._start(self._source, key), self._start(self._target, key))
         one, other = (
-            {offset: same(batch) for offset, batch in log.items() if offset >= begin} for log in (theirs, ours)
+            {offset: same(batch) for offset, batch in self._log(cluster, key).items() if offset >= begin}
+            for cluster in (self._source, self._target)
         )
-        if one != other:
+        return key.topic != COMPACTED_TOPIC and one != other
+
+    def _check_after_loss(self, key: TopicPartition) -> None:
+        """Looks whether a source that was cut is told where it matters."""
+        if not self.stops[key] and self._differs(key):
             self._anomaly(f"{key}: the target differs from a source that was cut, and nobody has told it")
 
     def _check_end(self, key: TopicPartition, theirs: Mapping[int, bytes], ours: Mapping[int, bytes]) -> None:

@@ -42,8 +42,10 @@ class FollowingInstance(Instance):
         chance = self._world.chance
         accepted = frozenset({Accept.LOST_OFFSETS}) if self._world.settings.accepts_loss else frozenset()
         follow = Follow(Mirrored(key.topic, key.topic, key.partition), self._check_gap, accepted)
-        while follow.phase is not Phase.STOPPED:
+        while True:
             has_failed = await self._step(follow, key)
+            if follow.phase is Phase.STOPPED:
+                break
             is_busy = follow.phase is Phase.RUN and not has_failed
             await asyncio.sleep(chance.uniform(*(IDLE_S if is_busy else FAILED_S)))
         assert follow.stop is not None
@@ -91,7 +93,7 @@ class FollowingInstance(Instance):
         piece = follow.piece
         if piece is None:
             return
-        told = await self._target.append(key, piece.end_offset, bytes(piece.records), -1)
+        told = await self._target.append(key, piece.end_offset, bytes(piece.records), piece.log_start_offset)
         if follow.piece is piece:
             follow.appended(told.end_offset, told.error)
 

@@ -243,6 +243,27 @@ def test_a_segment_that_is_lost_between_two_others_is_missing_and_one_that_was_c
     assert missing == ([] if is_deleted else [(begin, end)])
 
 
+@pytest.mark.parametrize("recovery_point", [0, 4, 12, 16])
+@pytest.mark.parametrize("gapless_from", [None, 12, 13, 99])
+@pytest.mark.parametrize("first_dirty_offset", [None, 4])
+@pytest.mark.parametrize("count", [1, RECORDS])
+def test_a_followers_gaps_stay_after_a_crash(
+    recovery_point: int, gapless_from: int | None, first_dirty_offset: int | None, count: int
+) -> None:
+    """The batch behind the gap may end above the offset that the file names."""
+    fs = fs_with_folder(FOLDER)
+    log = open_log(fs)
+    sent = batch(0) + batch(4) + batch(12, count) + batch(12 + count)
+    log.append_as_follower(sent, leader_epoch=EPOCH, gapless_from=gapless_from)
+    log.flush()
+    for disk in (fs.after_kill(), fs.after_cut(None)):
+        opened = open_log(
+            disk, recovery_point=recovery_point, high_watermark=recovery_point, first_dirty_offset=first_dirty_offset
+        )
+        assert (opened.log_end_offset, opened.damage) == (log.log_end_offset, [])
+        assert read_all(opened, 1 << 20) == (read_all(log, 1 << 20)[0], None)
+
+
 def test_a_cut_log_is_gapless_from_its_end_on() -> None:
     log = open_log(fs_with_folder(FOLDER))
     log.append_as_follower(batch(0) + batch(8) + batch(20), leader_epoch=EPOCH)

@@ -10,12 +10,12 @@ from deltalake import DeltaTable
 from millrace.clock import SystemClock
 from millrace_pipelines.warehouse.completeness.audit import audit, audit_newest_load
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND, finish_replay
-from millrace_pipelines.warehouse.delta.lineage import named_by
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import FORMER_LEDGERS_PROPERTY, GENERATION_PROPERTY, ledger_of
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.lineage import named_by
 from millrace_support.loads import FS, PROPERTIES, Loads
 
 THERE, ABSENT = 12, 14

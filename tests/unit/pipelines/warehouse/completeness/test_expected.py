@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from millrace_pipelines.warehouse.completeness.expected import DAMAGED, KNOWN, OLD, Expected
-from millrace_pipelines.warehouse.delta.lineage import keep_offsets, pages_of
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.lineage import keep_offsets, pages_of
 from millrace_support.loads import FS
 
 DAMAGED_SET = {"crc32": 0, "pages": []}

@@ -11,11 +11,11 @@ from millrace.errors import WarehouseError
 from millrace.records.checksum import crc32c
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files, portion
 from millrace_pipelines.warehouse.delta.log_actions import digests_of
-from millrace_pipelines.warehouse.delta.rewrite import blocks_of, read_rows
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.keys.removal import ErasedKeys, replace_ranges
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.maintenance import compact
+from millrace_pipelines.warehouse.rewrite import blocks_of, read_rows
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.loads import FS, Loads
 

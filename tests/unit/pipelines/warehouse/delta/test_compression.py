@@ -14,10 +14,10 @@ from millrace_pipelines.warehouse.choices import (
     loaded_compression,
     settled_compression,
 )
-from millrace_pipelines.warehouse.delta.files import DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.maintenance import compact
+from millrace_pipelines.warehouse.table.files import DataFileWriter
 from millrace_support.small_tables import open_tables
 
 FS = OsFileSystem()

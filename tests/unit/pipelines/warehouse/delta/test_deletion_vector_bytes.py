@@ -10,9 +10,9 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.delta.deletion_vectors import deletion_vector
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.log_actions import vector_file
 from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_support.deletion_vectors import delete_rows
 
 FS = OsFileSystem()

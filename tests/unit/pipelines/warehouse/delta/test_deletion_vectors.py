@@ -14,12 +14,12 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.defs.table_metadata import preview
 from millrace_pipelines.warehouse.completeness.audit import audit
 from millrace_pipelines.warehouse.dead_letters import EVERY_DEAD_LETTER, count_reasons
-from millrace_pipelines.warehouse.delta.files import NamedFile
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, checkpoint, compact, maintain, vacuum
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import NamedFile
 from millrace_pipelines.warehouse.tables.find import describe_table
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_pipelines.warehouse.tables.query import query

@@ -13,12 +13,13 @@ from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.files import NamedFile
-from millrace_pipelines.warehouse.delta.protocol import FEATURES, PROPERTIES, Access
+from millrace_pipelines.warehouse.delta.protocol import FEATURES, PROPERTIES
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, checkpoint, compact, maintain, vacuum
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import NamedFile
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_pipelines.warehouse.tables.query import query
 from millrace_support.loads import Loads

@@ -12,14 +12,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta import files
 from millrace_pipelines.warehouse.delta.commits import LEDGER_FILE
-from millrace_pipelines.warehouse.delta.files import DataFileWriter, NamedFile, remove_files_of_load
-from millrace_pipelines.warehouse.delta.rewrite import read_rows
 from millrace_pipelines.warehouse.delta.table import CHECKPOINT_INTERVAL, Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, read_ledger, swap
+from millrace_pipelines.warehouse.rewrite import read_rows
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table import files
+from millrace_pipelines.warehouse.table.files import DataFileWriter, NamedFile, remove_files_of_load
 from millrace_support.clock import ManualClock
 
 FS = OsFileSystem()
@@ -236,7 +236,7 @@ def test_no_rows_make_no_file(tmp_path):
 
 
 def test_an_error_takes_the_unfinished_file_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace_pipelines.warehouse.delta.files.ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr("millrace_pipelines.warehouse.table.files.ROW_GROUP_BYTES", 1)
 
     def fail_after_a_row_group():
         with DataFileWriter(str(tmp_path), "load", 0, ENVELOPE_SCHEMA, FS) as writer:

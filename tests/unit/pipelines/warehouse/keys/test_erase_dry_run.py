@@ -8,7 +8,6 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.dead_letters import REPLAY_APP_ID, REPLAY_KIND
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.keys.erase import erase
@@ -19,6 +18,7 @@ from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_support.small_tables import open_tables
 from millrace_support.unchanged import unchanged
 

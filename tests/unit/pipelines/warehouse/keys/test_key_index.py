@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from millrace.records.checksum import crc32c
-from millrace_pipelines.warehouse.delta.files import index_name, indexed_name
 from millrace_pipelines.warehouse.keys.key_hashes import hashes_of
 from millrace_pipelines.warehouse.keys.key_index import (
     BLOCK_ENTRIES,
@@ -16,6 +15,7 @@ from millrace_pipelines.warehouse.keys.key_index import (
     KeyIndex,
     WrongIndexError,
 )
+from millrace_pipelines.warehouse.table.files import index_name, indexed_name
 
 SALT = bytes(range(16))
 NAME = "day=2026-01-01/part-1.parquet"

@@ -8,10 +8,10 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
-from millrace_pipelines.warehouse.delta.files import index_name
 from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.table.files import index_name
 from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()

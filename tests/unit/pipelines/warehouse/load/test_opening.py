@@ -9,7 +9,6 @@ import pytest
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.brokers import LogOffsets, TopicDescription
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import (
@@ -23,6 +22,7 @@ from millrace_pipelines.warehouse.ledger.ledger import (
 from millrace_pipelines.warehouse.load.loader import LoadInputs, RangeLoader
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_support.small_tables import open_tables
 

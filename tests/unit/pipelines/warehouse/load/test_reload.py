@@ -8,7 +8,6 @@ import pytest
 from millrace.records.absent import as_intervals
 from millrace_pipelines.defs.load_assets import LoadConfig
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
-from millrace_pipelines.warehouse.delta.lineage import packed, unpacked
 from millrace_pipelines.warehouse.errors import LoadFailedError, ModeError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange, Selection
@@ -17,6 +16,7 @@ from millrace_pipelines.warehouse.load.load import check_former_offsets, reload_
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadedRange, verify_results, with_epochs
 from millrace_pipelines.warehouse.load.task import TaskResult
+from millrace_pipelines.warehouse.table.lineage import packed, unpacked
 
 DOCS = Path(__file__).parents[5] / "docs"
 OPTIONS = LoadOptions(topic="events", table="/nowhere/events", bootstrap="127.0.0.1:1")

@@ -9,13 +9,13 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_ops.cli.app import app
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_support.command_runner import CommandRunner
 from millrace_support.small_tables import open_tables
 

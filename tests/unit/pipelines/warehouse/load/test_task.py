@@ -7,9 +7,9 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace.records.arrow_columns import RECORD_SCHEMA
 from millrace_pipelines.spark.read import NO_RECORDS, ReadBlock
-from millrace_pipelines.warehouse.delta.lineage import unpacked
 from millrace_pipelines.warehouse.ledger.plan import OffsetRange
 from millrace_pipelines.warehouse.load.task import LoadSpec, load_range
+from millrace_pipelines.warehouse.table.lineage import unpacked
 
 FS = OsFileSystem()
 ROW_GROUP_BYTES = 4 << 20
@@ -36,7 +36,7 @@ def block(first):
 
 @pytest.mark.parametrize("blocks", [20, 80])
 def test_memory_is_that_of_a_row_group_however_long_the_range(tmp_path, monkeypatch, blocks):
-    monkeypatch.setattr("millrace_pipelines.warehouse.delta.files.ROW_GROUP_BYTES", ROW_GROUP_BYTES)
+    monkeypatch.setattr("millrace_pipelines.warehouse.table.files.ROW_GROUP_BYTES", ROW_GROUP_BYTES)
     held, before = [], pa.total_allocated_bytes()
 
     def read(partition, from_offset, until_offset):

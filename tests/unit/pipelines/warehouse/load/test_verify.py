@@ -8,7 +8,6 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import LoadFailedError
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
@@ -23,6 +22,7 @@ from millrace_pipelines.warehouse.load.report import (
 from millrace_pipelines.warehouse.load.task import TaskResult
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
 from millrace_support.findings import told
 
 FS = OsFileSystem()

@@ -8,12 +8,12 @@ import pytest
 from millrace.fs import OsFileSystem
 from millrace_pipelines.spark.errors import TopicRecreatedError
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.delta.files import write_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import ModeError, SchemaChangedError, SchemaError, StaleLedgerError
 from millrace_pipelines.warehouse.ledger.ledger import Ledger, LedgerEntry, check_ledger, ledger_of, swap
 from millrace_pipelines.warehouse.payload.schema import parse_payload_schema
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.files import write_file
 from millrace_pipelines.warehouse.tables.open import TableChanges, look_at_tables, make_tables
 from millrace_support.small_tables import open_tables
 from millrace_support.unchanged import unchanged

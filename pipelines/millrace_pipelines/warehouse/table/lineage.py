@@ -109,6 +109,7 @@ class Lineage(TypedDict, total=False):
     rows: int
     dead_letters: int
     seconds: float
+    after: int
     upsert: Mapping[str, int]
     # Erasures; a reload has `absent`, too, and `erased` where keys were.
     salt: str
@@ -156,6 +157,11 @@ def kept_lineage(store: Store, table_id: str) -> dict[int, Lineage]:
     for name in _names(store):
         found |= _commits_in(store.read(name), table_id)
     return found
+
+
+def kept_until(store: Store) -> int:
+    """Returns the newest version whose lineage `keep_lineage` has written; -1 for none."""
+    return max((int(name.removesuffix(".json").rpartition("-")[2]) for name in _names(store)), default=-1)
 
 
 def _commits_in(content: bytes | None, table_id: str) -> dict[int, Lineage]:

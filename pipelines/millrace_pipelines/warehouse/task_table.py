@@ -18,11 +18,12 @@ import pyarrow.fs as pafs
 
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import FolderNotSharedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import sees_lease
-from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
+from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.files import FieldIds
+from millrace_pipelines.warehouse.table.table import Table
 
 ONE_FOLDER = (
     "all executors need the table's folder under the path that the driver has it by: mount it on their machines, or "
@@ -43,12 +44,14 @@ class TaskTable:
     schema: pa.Schema
     partition_columns: Sequence[str]
     configuration: Mapping[str, str]
+    field_ids: FieldIds
+    marker: str
     kept: Mapping[str, Flags]
     fs: FileSystem
     operation_id: str | None = None
 
     @classmethod
-    def of(cls, table: Snapshot, fs: FileSystem, operation_id: str | None = None) -> Self:
+    def of(cls, table: Table, fs: FileSystem, operation_id: str | None = None) -> Self:
         """Returns what tasks need of a table's version."""
         return cls(
             location=table.location,
@@ -56,6 +59,8 @@ class TaskTable:
             schema=table.schema,
             partition_columns=tuple(table.partition_columns),
             configuration=dict(table.configuration),
+            field_ids=table.field_ids,
+            marker=table.marker,
             kept=table.kept_rows(),
             fs=fs,
             operation_id=operation_id,
@@ -66,8 +71,7 @@ class TaskTable:
         """The table's files; raises FolderNotSharedError where this machine has no such folder, or another one."""
         store = store_at(self.location, self.fs)
         if self.operation_id is None:
-            commit = f"{LOG_DIRECTORY}/{self.version:020d}.json"
-            is_seen = not store.is_local or store.size_bytes(commit) is not None
+            is_seen = not store.is_local or store.size_bytes(self.marker) is not None
         else:
             is_seen = sees_lease(self.location, self.operation_id, self.fs)
         if not is_seen:
@@ -97,5 +101,5 @@ class TaskTable:
         self.__dict__.update(state | {"kept": kept})
 
 
-AnyTable: TypeAlias = Snapshot | TaskTable
+AnyTable: TypeAlias = Table | TaskTable
 """A version of a table whose files can be read: the driver's, or a task's."""

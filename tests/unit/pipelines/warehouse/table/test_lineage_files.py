@@ -8,10 +8,10 @@ import pytest
 from deltalake import DeltaTable
 
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.lineage import MANY_FILES, keep_lineage, kept_lineage
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import LINEAGE_FOLDER
+from millrace_pipelines.warehouse.table.lineage import MANY_FILES, keep_lineage, kept_lineage
 from millrace_support.loads import FS, Loads
 
 DAYS_40_S = 40 * 24 * 60 * 60

@@ -33,21 +33,21 @@ from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.choices import Compression, settled_compression
-from millrace_pipelines.warehouse.delta.deletion_vectors import MarkedFile
-from millrace_pipelines.warehouse.delta.files import (
+from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
+from millrace_pipelines.warehouse.formats import load_table, load_to_write
+from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.files import (
     DataFile,
     DataFileWriter,
+    MarkedFile,
     NamedFile,
     remove_files_of_load,
     row_blocks,
 )
-from millrace_pipelines.warehouse.delta.lineage import WrittenLineage
-from millrace_pipelines.warehouse.delta.protocol import Access
-from millrace_pipelines.warehouse.delta.snapshot import AddedFile
-from millrace_pipelines.warehouse.delta.table import Table
-from millrace_pipelines.warehouse.delta.task_table import AnyTable
-from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
-from millrace_pipelines.warehouse.stores.leases import lease
+from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.table import AddedFile, Table, count_rewrites
+from millrace_pipelines.warehouse.task_table import AnyTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 REWRITE_ATTEMPTS = 5
@@ -100,7 +100,7 @@ MakeRewrite = Callable[[Table, str], Rewrite | None]
     reraise=True,
 )
 def rewrite(
-    location: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE, *, tasks: Tasks = THREADS
+    address: str, fs: FileSystem, make: MakeRewrite, access: Access = Access.REMOVE, *, tasks: Tasks = THREADS
 ) -> int | None:
     """Lets `make` rewrite files of the newest version, and commits that; returns the new version, None for no rewrite.
 
@@ -110,8 +110,8 @@ def rewrite(
         StaleLedgerError: Others rewrote the table first, at every attempt.
         TableRefusedError: The table uses something of Delta's protocol that the access can't obey.
     """
-    table = Table.load_to_write(location, fs, access=access)
-    operation_id = uuid.uuid4().hex
+    table = load_to_write(address, fs, access=access)
+    operation_id, location = uuid.uuid4().hex, table.location
     with lease(location, operation_id, fs):
         with files_removed_on(BaseException, [location], operation_id, fs), _overtaken_by_vacuum(table, fs):
             made = make(table, operation_id)
@@ -126,7 +126,7 @@ def rewrite(
 
 def commit_rewrite(table: Table, made: Rewrite) -> int:
     """Commits a rewrite on exactly this version; raises StaleLedgerError where another commit came first."""
-    counted, counts = table.count_rewrites()
+    counted, counts = count_rewrites(table)
     try:
         return table.commit(
             made.added,
@@ -149,9 +149,9 @@ def _overtaken_by_vacuum(table: Table, fs: FileSystem) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if Table.load(table.location, fs).version == table.version:
+        if load_table(table.address, fs).version == table.version:
             raise
-        raise _OvertakenError(f"{table.location}: another rewrite came first: {error}") from error
+        raise _OvertakenError(f"{table.address}: another rewrite came first: {error}") from error
 
 
 class _OvertakenError(StaleLedgerError):
@@ -296,4 +296,5 @@ def writer(
         fs,
         partition_values=like.partition_values,
         compression=compression or settled_compression(table.configuration),
+        field_ids=table.field_ids,
     )

@@ -16,21 +16,20 @@ bytes that a power cut can take away.
 from __future__ import annotations
 
 import io
-import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, TypedDict, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypedDict, cast
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction, RemoveAction
 
+from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
 from millrace.records.checksum import crc32c
 from millrace.times import EPOCH
@@ -48,9 +47,37 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 CHUNK_BYTES = 8 << 20
 Bound: TypeAlias = int | str
 
+FIELD_ID = "PARQUET:field_id"
+ELEMENT, KEY, VALUE = "element", "key", "value"
+FieldIds: TypeAlias = Mapping[tuple[str, ...], int]
+"""The ids by which a format knows columns and the fields in them, by path; parts of lists and maps have names, too."""
+NO_IDS: FieldIds = {}
+
 DIGEST = "crc32c"
 INDEX_FOLDER = "_keys"
 INDEX_SUFFIX = ".keys"
+VECTOR_PREFIX = "deletion_vector_"
+VECTOR_SUFFIX = ".bin"
+
+
+def identified(schema: pa.Schema, ids: FieldIds) -> pa.Schema:
+    """Returns a schema whose fields have these ids in Parquet's metadata; those without an id stay as they are."""
+    return pa.schema([_identified(field, (field.name,), ids) for field in schema]) if ids else schema
+
+
+def _identified(field: Field, path: tuple[str, ...], ids: FieldIds) -> Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+        kind = pa.struct([_identified(one, (*path, one.name), ids) for one in inner])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_identified(kind.value_field.with_name(ELEMENT), (*path, ELEMENT), ids))
+    elif pa.types.is_map(kind):
+        key = _identified(kind.key_field.with_name(KEY), (*path, KEY), ids)
+        value = _identified(kind.item_field.with_name(VALUE), (*path, VALUE), ids)
+        kind = pa.map_(key, value)  # type: ignore[call-overload]  # the stub knows no fields here
+    metadata = {FIELD_ID: str(ids[path])} if path in ids else None
+    return pa.field(field.name, kind, field.nullable, metadata)
 
 
 def file_prefix(load_id: str) -> str:
@@ -74,6 +101,17 @@ def indexed_name(name: str) -> str | None:
     if name.startswith(f"{INDEX_FOLDER}/") and name.endswith(INDEX_SUFFIX):
         return name.removeprefix(f"{INDEX_FOLDER}/").removesuffix(INDEX_SUFFIX)
     return None
+
+
+def vector_name(number: uuid.UUID) -> str:
+    """Returns the name of a file with a deletion vector."""
+    return f"{VECTOR_PREFIX}{number}{VECTOR_SUFFIX}"
+
+
+def is_vector(name: str) -> bool:
+    """Returns whether a file has deletion vectors, by its name."""
+    base = name.rpartition("/")[2]
+    return base.startswith(VECTOR_PREFIX) and base.endswith(VECTOR_SUFFIX)
 
 
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem, *, but: Collection[str] = frozenset()) -> None:
@@ -109,6 +147,7 @@ class DataFileWriter:
         fs: The disk.
         partition_values: The values of the partition columns, which all rows of the file share.
         compression: The codec of its pages.
+        field_ids: What its columns are known by, which the file's footer then says.
     """
 
     def __init__(
@@ -121,12 +160,13 @@ class DataFileWriter:
         *,
         partition_values: Mapping[str, str | None] | None = None,
         compression: Compression = LOADED,
+        field_ids: FieldIds = NO_IDS,
     ) -> None:
         self._store = store_at(location, fs)
         self._partition_values = dict(partition_values or {})
         file = f"{file_prefix(load_id)}{task:05d}-{uuid.uuid4()}.parquet"
         self._name = partition_folder(self._partition_values) + file
-        self._schema = schema
+        self._schema = identified(schema, field_ids)
         self._compression = compression
         self._open = ExitStack()
         self._sink: DigestingSink | None = None
@@ -144,8 +184,9 @@ class DataFileWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and self._writer is not None:
-            self._close()
-            self._store.remove(self._name)
+            with suppress(WarehouseError, OSError):  # the first error says what is wrong; what is left is garbage
+                self._close()
+                self._store.remove(self._name)
 
     def write(self, table: pa.Table) -> None:
         """Adds rows, which have exactly the columns of `schema`."""
@@ -204,9 +245,9 @@ class DataFileWriter:
                 self._writer.close()
 
 
-def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem) -> DataFile:
+def write_file(location: str, load_id: str, rows: pa.Table, fs: FileSystem, field_ids: FieldIds = NO_IDS) -> DataFile:
     """Writes rows to one Parquet file and returns it; raises ValueError where there is no row."""
-    with DataFileWriter(location, load_id, 0, rows.schema, fs) as writer:
+    with DataFileWriter(location, load_id, 0, rows.schema, fs, field_ids=field_ids) as writer:
         writer.write(rows)
         file = writer.finish()
     if file is None:
@@ -311,14 +352,6 @@ class DataFile:
     statistics: Statistics = field(default_factory=Statistics)
     digest: str | None = None
 
-    def add_action(self, modified_ms: int, *, data_change: bool = True) -> AddAction:
-        """Returns Delta's add action for the file; `data_change` is False where its rows come from removed files."""
-        statistics: dict[str, object] = {"numRecords": self.rows, **self.statistics}
-        if self.digest is not None:
-            statistics[DIGEST] = self.digest
-        stats = json.dumps(statistics)
-        return AddAction(self.name, self.size_bytes, self.partition_values, modified_ms, data_change, stats)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
@@ -328,9 +361,15 @@ class NamedFile:
     size_bytes: int | None = None
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
-    def remove_action(self, now_ms: int, *, data_change: bool = True) -> RemoveAction:
-        """Returns Delta's remove action for the file."""
-        return RemoveAction(self.name, data_change, now_ms, self.size_bytes, dict(self.partition_values))
+
+class MarkedFile(NamedTuple):
+    """How a commit is to name a data file of so many rows of which a deletion vector deletes some.
+
+    `vector` describes the vector as the table's format has it.
+    """
+
+    vector: Mapping[str, Any]
+    rows: int
 
 
 def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

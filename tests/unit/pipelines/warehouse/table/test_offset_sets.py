@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from millrace.errors import WarehouseError
 from millrace.records.absent import NO_INTERVALS, as_intervals, intervals_of
-from millrace_pipelines.warehouse.delta.lineage import (
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.lineage import (
     INLINE_BYTES,
     OffsetPage,
     keep_offsets,
@@ -23,7 +24,6 @@ from millrace_pipelines.warehouse.delta.lineage import (
     pages_of,
     unpacked,
 )
-from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_support.loads import FS
 
 LARGE = 1 << 62

@@ -1,0 +1,121 @@
+"""The formats of tables: which one an address means. All else sees a `Table`, and knows no format.
+
+/srv/warehouse/flights, s3://bucket/flights, …      Delta (`delta`), at any address of a store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millrace.clock import Clock
+from millrace.fs import FileSystem
+from millrace_pipelines.machine import CLOCK
+from millrace_pipelines.warehouse.delta import commits
+from millrace_pipelines.warehouse.delta.table import Table as DeltaLog
+from millrace_pipelines.warehouse.errors import TableNotFoundError, TableRefusedError
+from millrace_pipelines.warehouse.iceberg.addresses import is_iceberg, parse_address
+from millrace_pipelines.warehouse.iceberg.limits import NOT_YET
+from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.table import NOT_PARTITIONED, Table
+
+if TYPE_CHECKING:
+    from millrace_pipelines.warehouse.iceberg.table import Table as IcebergTable
+
+
+def _iceberg() -> type[IcebergTable]:
+    """Returns the Iceberg tables, for which much is imported that other tables do without."""
+    from millrace_pipelines.warehouse.iceberg.table import Table as IcebergTable  # noqa: PLC0415
+
+    return IcebergTable
+
+
+def address_of(table: str, fs: FileSystem) -> str:
+    """Returns the address of a table as all of Millrace writes it; raises AddressError where none can be meant."""
+    if is_iceberg(table):
+        return str(parse_address(table))
+    return store_at(table, fs).location
+
+
+def location_of(address: str, fs: FileSystem) -> str:
+    """Returns where the files of a table are; raises TableNotFoundError where only a catalog can tell, and has none."""
+    if is_iceberg(address):
+        return _iceberg().load(address, fs).location
+    return store_at(address, fs).location
+
+
+def load_table(address: str, fs: FileSystem, clock: Clock = CLOCK) -> Table:
+    """Loads the newest version of a table, and changes nothing.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        TableRefusedError: It uses something of its format with which it can't be read.
+        WarehouseError: It can't be read.
+    """
+    return _iceberg().load(address, fs, clock) if is_iceberg(address) else DeltaLog.load(address, fs, clock)
+
+
+def load_if_there(address: str, fs: FileSystem) -> Table | None:
+    """Returns the newest version of a table; None where there is none."""
+    try:
+        return load_table(address, fs)
+    except TableNotFoundError:
+        return None
+
+
+def load_to_write(address: str, fs: FileSystem, clock: Clock = CLOCK, *, access: Access = Access.APPEND) -> Table:
+    """Loads the newest version of a table for a commit to build on; what a crash left of it is repaired and synced.
+
+    Raises:
+        TableRefusedError: The table uses something of its format that the access can't obey.
+        LedgerError: Its ledger and its rows don't belong together.
+    """
+    if is_iceberg(address):
+        return _iceberg().load_to_write(address, fs, clock, access=access)
+    return DeltaLog.load_to_write(address, fs, clock, access=access)
+
+
+def load_or_create(
+    address: str,
+    fs: FileSystem,
+    *,
+    schema: pa.Schema,
+    name: str,
+    configuration: Mapping[str, str],
+    partition_by: Mapping[str, str] = NOT_PARTITIONED,
+    deletion_vectors: bool = False,
+    clock: Clock = CLOCK,
+    access: Access = Access.APPEND,
+) -> Table:
+    """Loads a table as `load_to_write` does for `access`, and creates it where there is none.
+
+    Where two processes create it at the same time, one of them does and both load it. `partition_by` names the columns
+    by which files are apart, each with the column that it is derived from.
+    """
+    if is_iceberg(address):
+        return _iceberg().load_or_create(
+            address, fs,
+            schema=schema, name=name, configuration=configuration, partition_by=partition_by, clock=clock,
+            access=access,
+        )  # fmt: skip
+    return DeltaLog.load_or_create(
+        address, fs,
+        schema=schema, name=name, configuration=configuration, partition_by=partition_by,
+        deletion_vectors=deletion_vectors, clock=clock, access=access,
+    )  # fmt: skip
+
+
+def is_newest(address: str, version: int, fs: FileSystem) -> bool:
+    """Returns whether `version` is the newest commit of a table; costs less than loading it."""
+    if is_iceberg(address):
+        return _iceberg().load(address, fs).version == version
+    return commits.is_newest(address, version, fs)
+
+
+def check_access_to_new(address: str, access: Access) -> None:
+    """Raises TableRefusedError where a table that would be made at an address could not have an access."""
+    if is_iceberg(address) and access in NOT_YET:
+        raise TableRefusedError(f"{address}: {NOT_YET[access]}. Nothing was changed")

@@ -1,0 +1,1 @@
+"""The door to tables: what every format does, and what all of them share."""

@@ -1,0 +1,44 @@
+"""Spark 4.1 with Iceberg's runtime, as the judge of tables and the other engine: Iceberg has none for Spark 4.2 yet.
+
+with SparkIceberg(folder_of_the_embedded_catalog, directory) as spark:
+spark.sql("CALL default.system.rewrite_data_files(table => 'shop.events')")
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millrace_support.pages import ROOT
+from millrace_support.spark_delta import SparkSql
+
+PEERS = ROOT / ".peers" / "iceberg"
+JARS, PYSPARK = PEERS / "libs", PEERS / "pyspark"
+CATALOG = "default"  # by which the embedded catalog is known to itself
+
+
+class SparkIceberg(SparkSql):
+    """A session of Spark in which an embedded catalog is called `default`; skips the test where Spark is not there.
+
+    Args:
+        folder: The folder of the embedded catalog.
+        directory: Where the process works and logs.
+    """
+
+    def __init__(self, folder: Path, directory: Path) -> None:
+        if not PYSPARK.is_dir():
+            pytest.skip("`make iceberg` brings Spark 4.1 with Iceberg's runtime")
+        catalog = f"spark.sql.catalog.{CATALOG}"
+        settings = {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+            f"{catalog}.type": "jdbc",
+            f"{catalog}.uri": f"jdbc:sqlite:{folder}/catalog.sqlite?busy_timeout=60000",
+            f"{catalog}.warehouse": f"file://{folder}",
+            f"{catalog}.jdbc.schema-version": "V0",
+            f"{catalog}.cache-enabled": "false",
+        }
+        path = os.pathsep.join([str(PYSPARK), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        super().__init__(JARS, directory, settings, {"PYTHONPATH": path, "SPARK_HOME": str(PYSPARK / "pyspark")})
