@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -211,9 +212,10 @@ def test_a_driver_that_is_killed_between_its_tasks_doubles_nothing(lake, mode):
     try:
         until(lambda: lake.held.exists() or driver.poll() is not None)
         assert lake.held.exists()
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
     finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
         lake.hold.unlink()
     lake.held.unlink()
     until(lambda: lake.executors(0) | lake.executors(1) == {})

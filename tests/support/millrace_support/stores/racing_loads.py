@@ -18,12 +18,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from millrace.errors import MillraceError
+from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.warehouse.ledger.plan import split_ranges
 from millrace_pipelines.warehouse.load.jobs import TableTasks, attempted, checked
 from millrace_pipelines.warehouse.load.load import load_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadReport
 from millrace_pipelines.warehouse.load.task import TaskResult
+from millrace_pipelines.warehouse.maintenance import compact
 from millrace_pipelines.warehouse.stores.options import Options, use_store_options
 
 IDLE_S = 0.05
@@ -69,6 +71,20 @@ def compact_for_ever(location: str, store: dict[str, Options], log: Path) -> Non
                 lines.write(f"{type(error).__name__} {error}\n")
             else:
                 lines.write(f"compacted {done['numFilesRemoved']}\n")
+
+
+def keep_compact(location: str, store: dict[str, Options], log: Path) -> None:
+    """Compacts a table as upkeep does, again and again."""
+    use_store_options(store)
+    with log.open("a", encoding="utf-8", buffering=1) as lines:
+        while True:
+            time.sleep(COMPACTIONS_PAUSE_S)
+            try:
+                done = compact(location, DISK, CLOCK)
+            except MillraceError as error:
+                lines.write(f"{type(error).__name__} {error}\n")
+            else:
+                lines.write(f"compacted {done.files_before}\n")
 
 
 class Victim:
