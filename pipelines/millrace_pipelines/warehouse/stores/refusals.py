@@ -1,4 +1,4 @@
-"""What a store refuses, in one sentence: the address, what was tried, and the right that lacks.
+"""What a store refuses, in one sentence: the address, what was tried, and the right that is missing.
 
 obstore and delta-rs, which both speak by object_store, raise errors of several kinds with the store's own answer in
 their text. What was tried is told by the request in it, and why it was refused by the answer's code:
