@@ -32,7 +32,8 @@ log, and their files go on another thread (`LogSegments.rename_dropped`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import islice
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError, StorageError
@@ -53,6 +54,31 @@ from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
 
 
+def end_below(segment: LogSegment, offset: int) -> tuple[int, int]:
+    """Returns (position, offset) where the batches wholly below `offset` end. Raises RecordError or OSError."""
+    position, end_offset = 0, segment.base_offset
+    for at, header in segment.headers(_start_below(segment, offset)):
+        if header.next_offset > offset:
+            break
+        position, end_offset = at + header.size_bytes, header.next_offset
+    return position, end_offset
+
+
+def _start_below(segment: LogSegment, offset: int) -> int:
+    """Returns the position of a batch that ends at or below `offset`, by an index entry that leads to one; 0 else.
+
+    An entry may be damaged, and lead behind the file's end, or into a batch.
+    """
+    floor = segment.offset_index.floor(offset - 1 - segment.base_offset) if segment.trusts_index else None
+    if floor is None:
+        return 0
+    last_offset, position = segment.base_offset + floor[0], floor[1]
+    with suppress(RecordError):
+        if any(at == position and one.last_offset <= last_offset for at, one in islice(segment.headers(position), 1)):
+            return position
+    return 0
+
+
 def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
     fs: FileSystem, directory: str, segment: LogSegment, position: int, end_offset: int, config: LogConfig
 ) -> LogSegment:
@@ -61,7 +87,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
     Raises OSError.
 
     `segment` itself stays open for readers, and ends where the file does. `position` and `end_offset` are where the
-    batches to keep end, as `LogSegment.end_below` returns it.
+    batches to keep end, as `end_below` returns it.
     """
     aborted = _aborted_below(segment, end_offset)
     has_indexes = segment.write_indexes()
@@ -212,7 +238,7 @@ class Truncation:
         try:
             with storage_errors(segment.path):
                 gapless_from = self._segments.gaps.gapless_from
-                return past_damage(self._fs, segment, offset, gapless_from, lambda: segment.end_below(offset))
+                return past_damage(self._fs, segment, offset, gapless_from, lambda: end_below(segment, offset))
         except RecordError as error:
             raise StorageError(f"{segment.path}: {error}") from error
 

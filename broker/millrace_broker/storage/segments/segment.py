@@ -283,16 +283,6 @@ class LogSegment:
             return damaged.position
         return self.size_bytes if (found := self.find(offset)) is None else found.position
 
-    def end_below(self, offset: int) -> tuple[int, int]:
-        """Returns (position, offset) where the batches wholly below `offset` end. Raises RecordError or OSError."""
-        floor = self.offset_index.floor(offset - 1 - self.base_offset) if self.trusts_index else None
-        position, end_offset = (0 if floor is None else floor[1]), self.base_offset
-        for at, header in self.headers(position):
-            if header.next_offset > offset:
-                break
-            position, end_offset = at + header.size_bytes, header.next_offset
-        return position, end_offset
-
     def _last_boundary(self, start: int, limit: int) -> tuple[int, int]:
         """Returns (position, base offset) of the first batch from `start` on that ends behind position `limit`."""
         floor = self.offset_index.floor_value(limit) if self.trusts_index else None
