@@ -24,7 +24,8 @@ CLIENTS = {
 TRANSACTIONS = {24, 25, 26, 27, 28, 65, 66}  # their tests say which clients drive them
 SECURITY = {17, 29, 30, 31, 36, 38, 39, 40, 41, 51}  # likewise, in `test_with_security.py`
 SOMETIMES = {ApiKey.HEARTBEAT}  # sent by a member that stays for a while
-SERVED = sorted(ApiKey(key) for key in APIS if key not in TRANSACTIONS | SECURITY)
+OF_OUR_OWN = {ApiKey.APPEND_MIRRORED}
+SERVED = sorted(ApiKey(key) for key in APIS if key not in TRANSACTIONS | SECURITY | OF_OUR_OWN)
 
 
 @pytest.fixture(scope="module")

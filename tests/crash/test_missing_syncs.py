@@ -6,6 +6,7 @@ A sync is named by the function that asks for it, those of `write_file_durably` 
 import ast
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,9 @@ def with_seeds(test, seeds=(0,)):
 
 
 POWER_CUT_IN_LOG = with_seeds(LOG.test_every_flushed_batch_survives_a_power_cut_at_any_operation)
-POWER_CUT_IN_TRUNCATION = with_seeds(TRUNCATION.test_a_truncated_log_survives_a_power_cut_at_any_operation)
+POWER_CUT_IN_TRUNCATION = with_seeds(
+    partial(TRUNCATION.test_a_truncated_log_survives_a_power_cut_at_any_operation, new_batch=TRUNCATION.batch)
+)
 POWER_CUT_IN_MANAGER = with_seeds(MANAGER.test_logs_come_back_after_a_power_cut_at_any_operation)
 MANY_AT_ONCE = with_seeds(MANAGER.test_many_logs_made_at_once_survive_a_power_cut_at_any_operation)
 POWER_CUT_IN_COMPACTION = with_seeds(COMPACTION.test_each_keys_last_value_survives_a_power_cut_at_any_operation)
