@@ -14,7 +14,6 @@ from pathlib import Path
 import dagster as dg
 import psutil
 import pytest
-from dagster._core.launcher import DefaultRunLauncher
 from deltalake import DeltaTable
 
 from millrace_benchmarks.kafka_broker import find_kafka
@@ -154,7 +153,7 @@ def test_each_flight_is_there_once_though_a_worker_and_a_driver_are_killed(demo,
     assert rows_of(found.to_pyarrow_table(columns=flights.column_names)) == rows_of(flights)
 
     with dg.DagsterInstance.from_config(str(demo.folder / "dagster")) as instance:
-        assert isinstance(instance.run_launcher, DefaultRunLauncher)
+        assert isinstance(instance.run_launcher, dg.DefaultRunLauncher)
         said = [(run, messages_of(instance, run)) for run in instance.get_runs()]
     assert [run.status.value for run, text in said if re.search(LOST, text)] == ["SUCCESS"]
     [(failed, text)] = [(run, text) for run, text in said if run.status.value == "FAILURE"]

@@ -11,7 +11,7 @@ BARE_MIB = 200
 """A Python process that has loaded Millrace, PyArrow and delta-rs."""
 OF_DRIVER_MIB = 150
 OF_TASK_MIB = 400
-"""What a driver and a task may have beyond that, as docs/warehouse-modes.md states it."""
+"""The memory that a driver and a task may take beyond that; docs/warehouse-modes.md states it."""
 
 
 def test_neither_driver_nor_task_has_the_table_in_memory(tmp_path):

@@ -1,4 +1,4 @@
-"""The options of `millrace warehouse` for where work runs: Spark's master, its settings, or threads of the command."""
+"""Options of `millrace warehouse` that say where the work runs: on Spark, with its settings, or in this process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The formats of tables: which one an address means. All else sees a `Table`, and knows no format.
 
 /srv/warehouse/flights, s3://bucket/flights, …      Delta (`delta`), at any address of a store
+iceberg:NAMESPACE.NAME, iceberg:CATALOG/…           Iceberg (`iceberg`), by its name in a catalog
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ REPLICATED = {
     "unclean.leader.election.enable": "false",
 }
 LOST_COORDINATOR = "is out of sync with the underlying log"
-"""What a broker of Apache Kafka 4.1 says whose group coordinator answers no more after two elections at its start."""
+"""A broker of Apache Kafka 4.1 logs this when its group coordinator has stopped answering for good."""
 VERSIONS = {"Kafka 3.9": "3.9", "Kafka 4.1": "4.1"}
 MILLRACE = "Millrace"
 PAUSES_S = (0.1, 0.5, 2)

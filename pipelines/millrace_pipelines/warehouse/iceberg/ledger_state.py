@@ -37,7 +37,7 @@ Nested: TypeAlias = dict[str, Any]
 
 
 class LedgerState(NamedTuple):
-    """What the newest commit of Millrace's says: its version, 0 for none, the one before it, and all transactions."""
+    """The newest commit that Millrace made: its version (0 for none), the version before it, and all transactions."""
 
     version: int
     after: int

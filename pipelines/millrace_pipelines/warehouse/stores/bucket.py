@@ -36,7 +36,7 @@ CHAINS = ("AWS_", "AZURE_", "GOOGLE_")
 LOCK_VARIABLE = "AWS_S3_LOCKING_PROVIDER"
 TRIALS = "_running/trial-"
 TRIED: set[tuple[str, ...]] = set()
-"""The buckets, each with its options, of which this process knows that they honour conditional writes."""
+"""The buckets, with their options, in which this process has seen conditional writes work."""
 
 
 class Known(NamedTuple):

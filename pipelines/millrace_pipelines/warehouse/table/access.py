@@ -1,4 +1,4 @@
-"""The kinds of access to a table, some of which its format's features or properties may forbid."""
+"""What a program may do to a table; its features or properties may forbid some of it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def batch(first: int) -> bytes:
 
 
 def opened(fs: CrashFileSystem, batches: int, **state: int | bool) -> Log:
-    """A segment takes as many batches as are looked at."""
+    """Returns the log with so many batches; BATCHES of them fill a segment."""
     config = LogConfig(segment_bytes=BATCHES * len(batch(0)), index_interval_bytes=1, retention_ms=-1)
     log = Log(fs, ManualClock(NOW_MS), FOLDER, TopicPartition("t", 0), config, **state)  # type: ignore[arg-type]
     for first in range(log.log_end_offset, batches * RECORDS, RECORDS):
@@ -49,7 +49,7 @@ def opened(fs: CrashFileSystem, batches: int, **state: int | bool) -> Log:
 
 
 def damaged_while_closed(fs: CrashFileSystem, bit: int) -> Log:
-    """The only segment, whose index is read as the log is opened."""
+    """Returns a log whose index was damaged before it was opened, and is in memory now."""
     log = opened(fs, BATCHES)
     log.close()
     flip(fs, INDEX, bit)
@@ -57,7 +57,7 @@ def damaged_while_closed(fs: CrashFileSystem, bit: int) -> Log:
 
 
 def damaged_while_open(fs: CrashFileSystem, bit: int) -> Log:
-    """A sealed segment, whose index is searched in its file."""
+    """Returns a log with a sealed segment, whose index is searched in the damaged file."""
     log = opened(fs, BATCHES + 1)
     assert len(log.segments) == 2
     flip(fs, INDEX, bit)
