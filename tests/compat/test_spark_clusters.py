@@ -31,7 +31,7 @@ from millrace_pipelines.warehouse.spark_tasks import tasks_of
 from millrace_support.certificates import PASSWORD as STORE_PASSWORD
 from millrace_support.lake_contents import rows_at, stray_files
 from millrace_support.secured_kafka import PASSWORD, SecuredKafka
-from millrace_support.spark import SparkCluster
+from millrace_support.spark import SparkCluster, SparkConnect
 from millrace_support.spark_machines import (
     BARE,
     ENVIRONMENT,
@@ -163,6 +163,35 @@ def test_each_key_is_upserted_with_its_newest_value(lake, topic):
     vacuum(options.table, DISK, retention_hours=0)
     assert stray_files(options.table) == set()
     assert written_by(options.table) <= executors_users(lake)
+
+
+OVER_CONNECT = """
+import json, sys
+from millrace_pipelines.warehouse.load.load import load_topic
+from millrace_pipelines.warehouse.load.options import LoadOptions
+load_topic(LoadOptions(**json.loads(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize(("name", "mode"), [("events", Mode.APPEND), ("keyed", Mode.UPSERT)])
+def test_a_server_of_spark_connect_gives_executors_the_archive(  # noqa: PLR0917
+    lake, topic, packed_python, tmp_path, name, mode
+):
+    archive, _ = packed_python
+    settings = {"spark.executor.memory": "512m", "spark.cores.max": "2"}
+    table = str(lake.store / f"{name}-connect")
+    with SparkConnect(tmp_path / "connect", master=lake.cluster.master, settings=settings) as server:
+        given = {"topic": name, "table": table, "bootstrap": topic, "mode": mode, "master": server.address}
+        given |= {"max_records_per_task": 250, "max_records_per_run": 1_000}
+        python = {"spark.archives": f"{archive}#millrace", "spark.pyspark.python": "millrace/bin/python"}
+        given["spark_settings"] = python
+        for _ in range(2):  # the second merges into files of the first
+            subprocess.run([sys.executable, "-c", OVER_CONNECT, json.dumps(given)], check=True)
+    first = 0 if mode is Mode.APPEND else 750
+    expected = {(one, n, b"%d %d" % (one, n)): 1 for one in (0, 1) for n in range(first, 1_000)}
+    assert rows_at(table, "partition", "offset", "value") == expected
+    assert audit(table, bootstrap=topic) == []
+    assert written_by(table) <= executors_users(lake)
 
 
 def test_a_table_is_compacted_and_erased_from_by_executors(lake, topic):

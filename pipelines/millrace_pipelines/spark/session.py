@@ -31,6 +31,8 @@ CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 WORKERS_PYTHON = "PYSPARK_PYTHON"
 WORKERS_PYTHON_SETTING = "spark.pyspark.python"
+SESSIONS_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
+ARCHIVES_SETTING = "spark.archives"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -52,15 +54,27 @@ def local_master(cores: int | None = None) -> str:
 
 def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yields a Spark Connect session; removes the variable that it sets, which would forbid sessions of other kinds."""
-    builder = SparkSession.builder.appName(name).remote(address)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    remote = builder.getOrCreate()
+    archives, own = _of_connect(settings)
+    remote = SparkSession.builder.appName(name).remote(address).config(map={**own}).getOrCreate()
     try:
+        if archives:
+            remote.addArtifacts(*archives, archive=True)
         yield remote
     finally:
         remote.stop()
         os.environ.pop(CONNECT_MODE, None)
+
+
+def _of_connect(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the archives that a session sends to executors, and its settings.
+
+    A server's own `spark.archives` reaches no session: each has folders of its own on the executors.
+    """
+    own = dict(settings)
+    archives = [one for one in own.pop(ARCHIVES_SETTING, "").split(",") if one]
+    if (python := own.pop(WORKERS_PYTHON_SETTING, None)) is not None:
+        own[SESSIONS_PYTHON_SETTING] = python
+    return archives, own
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -91,7 +105,8 @@ def spark_session(
     Args:
         name: The application's name.
         master: Spark's master; by default all cores of this machine. `sc://HOST:PORT` is a Spark Connect server.
-        settings: Settings of the session, above Millrace's own; a server of Spark Connect takes only some of them.
+        settings: Settings of the session, above Millrace's own; a server of Spark Connect takes only some of them,
+            among these `spark.archives` and `spark.pyspark.python`, for this session's executors.
 
     Raises:
         SetupError: No Java of version 17 or newer, or no client of Spark Connect.

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from millrace.errors import WarehouseError
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.spark.brokers import TopicSource
 from millrace_pipelines.spark.choices import Isolation, Reader
 from millrace_pipelines.warehouse.choices import Compression, Mode
 
 MAX_RECORDS_PER_TASK = 1_000_000
+CHOICES: Mapping[str, type[StrEnum]] = {
+    "isolation": Isolation, "reader": Reader, "mode": Mode, "compression": Compression,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +102,22 @@ class LoadOptions(SourceOptions, TargetOptions, AcceptOptions):
         master: Spark's master, or sc://HOST:PORT of a Spark Connect server; None for all cores of this machine.
         spark_settings: Settings of the Spark session, which override Millrace's own.
         run_id: The scheduler's run that loads, such as Dagster's, which the commit names; None for a load by hand.
+
+    Raises:
+        WarehouseError: A choice is none of those that there are; each may be given as its text, too.
     """
 
     master: str | None = None
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Brings choices that are given as texts to what they stand for."""
+        for name, kind in CHOICES.items():
+            given = getattr(self, name)
+            if given is not None and given not in tuple(kind):
+                raise WarehouseError(f"{name}={given!r}: a load takes {', '.join(kind)}")
+            object.__setattr__(self, name, None if given is None else kind(given))
 
 
 class Step(StrEnum):
