@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table import Table as PyIcebergTable
 
@@ -87,6 +88,16 @@ def each_once(*until_offsets: int) -> Counter[tuple[int, int]]:
 def other_engine(address: str) -> PyIcebergTable:
     """Returns the table as another program sees it, which knows nothing of the ledger."""
     return catalogs.load(parse_address(address))
+
+
+def compact_elsewhere(address: str) -> None:
+    """Joins all files of a table into one, in one commit of another program."""
+    table = other_engine(address)
+    with table.transaction() as change, change.update_snapshot().overwrite() as overwrite:
+        for task in table.scan().plan_files():
+            overwrite.delete_data_file(task.file)
+        for file in _dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io):
+            overwrite.append_data_file(file)
 
 
 class LostAnswerError(Exception):

@@ -135,6 +135,12 @@ def copied(state: LedgerState, lineage: WrittenLineage, *, snapshot: int, rows: 
     return {COPY: json.dumps(copy, separators=(",", ":"))}
 
 
+def copied_snapshot(metadata: TableMetadata) -> int | None:
+    """Returns the id of the snapshot that the copy in the table's properties was written with; None without one."""
+    copy = metadata.properties.get(COPY)
+    return None if copy is None else int(json.loads(copy)["snapshot"])
+
+
 def nested(transactions: Mapping[str, int]) -> Nested:
     """Returns transactions by the parts of their application ids, which many of them share."""
     tree: Nested = {}

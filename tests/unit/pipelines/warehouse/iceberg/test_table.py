@@ -23,8 +23,8 @@ from millrace_pipelines.warehouse.errors import (
     TableRefusedError,
 )
 from millrace_pipelines.warehouse.formats import is_newest, load_if_there, load_table, load_to_write
-from millrace_pipelines.warehouse.iceberg import catalogs, table
-from millrace_pipelines.warehouse.iceberg.manifests import MERGED_AT
+from millrace_pipelines.warehouse.iceberg import catalogs, requests, table
+from millrace_pipelines.warehouse.iceberg.written_manifests import MERGED_AT
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, check_rows_have_ledger, ledger_of, swap
 from millrace_pipelines.warehouse.rewrite import files_removed_on
 from millrace_pipelines.warehouse.table.access import Access
@@ -327,7 +327,7 @@ def test_a_rollback_that_an_expiry_hides_is_refused(address):
 
 
 def test_metadata_stays_small(address, monkeypatch):
-    monkeypatch.setattr(table, "KEPT_SNAPSHOTS", 10)
+    monkeypatch.setattr(requests, "KEPT_SNAPSHOTS", 10)
     loaded = load_to_write(address, FS)
     for number in range(MERGED_AT + 20):
         commit_range(loaded, number + 1)
@@ -343,7 +343,7 @@ def test_metadata_stays_small(address, monkeypatch):
 
 
 def test_snapshots_that_a_tag_names_are_kept(address, monkeypatch):
-    monkeypatch.setattr(table, "KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr(requests, "KEPT_SNAPSHOTS", 5)
     load_range(address, 1)
     tagged = other_engine(address).metadata.current_snapshot_id
     other_engine(address).manage_snapshots().create_tag(tagged, "audited").commit()
