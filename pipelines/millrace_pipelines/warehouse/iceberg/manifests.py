@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from pyiceberg.types import PrimitiveType
 
 from millrace.times import EPOCH
@@ -125,13 +125,16 @@ def bounds_of(file: ListedFile, field_id: int, kind: PrimitiveType) -> tuple[Any
 def partition_texts(file: ListedFile, spec: PartitionSpec) -> dict[str, str | None]:
     """Returns the values of a file's partition as Millrace writes them, by name."""
     return {
-        field.name: _partition_text(value, is_day=isinstance(field.transform, DayTransform))
+        field.name: _partition_text(value, field.transform)
         for field, value in zip(spec.fields, file.partition, strict=True)
     }
 
 
-def _partition_text(value: object, *, is_day: bool) -> str | None:
+def _partition_text(value: object, transform: Transform[Any, Any]) -> str | None:
     if value is None or isinstance(value, date):
         return None if value is None else value.isoformat()
+    if not isinstance(transform, (DayTransform, HourTransform)):
+        return str(value)
+    is_day = isinstance(transform, DayTransform)
     moment = datetime.fromtimestamp(int(str(value)) * (DAY_S if is_day else HOUR_S), EPOCH.tzinfo)
     return moment.date().isoformat() if is_day else f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -12,14 +12,15 @@ from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.table.files import index_name
+from millrace_support.other_engines import skip_unless_compacted
 from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()
 
 
 @pytest.fixture
-def table(tmp_path):
-    return Upserts(tmp_path / "events")
+def table(any_address):
+    return Upserts(any_address)
 
 
 def is_right(table, name):
@@ -87,33 +88,35 @@ def test_a_wrong_index_misleads_nobody_and_is_made_again(table, damage):
 @pytest.mark.parametrize("damage", [one for what, one in DAMAGES.items() if what != "no index"])
 def test_the_deep_audit_compares_indexes_with_their_files(table, damage):
     table.run(b"a", b"b", b"c")
-    assert audit_stored_files(table.location).findings == ()
+    assert audit_stored_files(table.address).findings == ()
     [name] = table.names()
     damage(table, name)
-    [finding] = audit_stored_files(table.location).findings
+    [finding] = audit_stored_files(table.address).findings
     assert finding.startswith(str(table.index(name)))
     table.index(name).unlink()
     table.run(b"a")
-    assert audit_stored_files(table.location).findings == ()
+    assert audit_stored_files(table.address).findings == ()
 
 
 def test_compacted_files_are_found_again(table):
+    skip_unless_compacted(table.address)
     for key in (b"a", b"b", b"c"):
         table.run(key)
-    compact(table.location, FS, SystemClock())
+    compact(table.address, FS, SystemClock())
     assert (table.run(b"b").updated, table.run(b"d").inserted) == (1, 1)
     assert table.keys() == [b"a", b"b", b"c", b"d"]
 
 
 def test_an_index_goes_with_its_file(table):
+    skip_unless_compacted(table.address)
     table.run(b"a", b"b")
     [before] = table.names()
     table.run(b"a")
     orphan = table.index("part-of-another-engine.parquet")
     orphan.write_bytes(b"")
-    looked = vacuum(table.location, FS, retention_hours=0, dry_run=True)
+    looked = vacuum(table.address, FS, retention_hours=0, dry_run=True)
     assert table.index(before).exists()
-    assert vacuum(table.location, FS, retention_hours=0).files == looked.files
+    assert vacuum(table.address, FS, retention_hours=0).files == looked.files
     left = {path.name for path in Path(table.location, "_keys").iterdir()}
     assert left == {Path(index_name(name)).name for name in table.names()}
 
