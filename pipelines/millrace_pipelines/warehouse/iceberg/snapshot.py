@@ -48,7 +48,7 @@ from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.columns import as_schema, file_columns, is_as_now, under_present_names
-from millrace_pipelines.warehouse.table.files import FieldIds
+from millrace_pipelines.warehouse.table.files import FieldIds, digest_text
 from millrace_pipelines.warehouse.table.lineage import Lineage, kept_lineage
 from millrace_pipelines.warehouse.table.table import Commit
 
@@ -260,8 +260,8 @@ class Snapshot:
         return self._kept[1]
 
     def digests(self) -> dict[str, str]:
-        """Returns none: a manifest has no place for them."""
-        return {}
+        """Returns the CRC-32C, as text, of this version's files by name, where Millrace wrote them."""
+        return {name: digest_text(file.crc) for name, file in self._listed() if file.crc is not None}
 
     def dataset(self) -> ds.Dataset:
         """Returns the rows of this version as a pyarrow dataset; those of some files are in memory.
