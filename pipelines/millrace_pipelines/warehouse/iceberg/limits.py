@@ -5,8 +5,6 @@ from __future__ import annotations
 from millrace_pipelines.warehouse.table.access import Access
 
 NOT_YET = {
-    Access.REARRANGE: "an Iceberg table is not compacted or vacuumed by Millrace yet: Spark's procedures "
-    "rewrite_data_files and expire_snapshots do it, beside loads, too",
     Access.REMOVE: "rows of an Iceberg table are not replaced or removed by Millrace yet: upserts, reloads, replays, "
     "erasures and columns that Iceberg can't widen need a Delta table",
 }

@@ -423,7 +423,7 @@ def test_a_catalog_is_named_as_pyiceberg_names_it(tmp_path, monkeypatch):
     assert found.location == str(tmp_path / "warehouse" / "shop" / "events")
 
 
-@pytest.mark.parametrize("access", [Access.REMOVE, Access.REARRANGE])
+@pytest.mark.parametrize("access", [Access.REMOVE])
 def test_what_is_not_done_yet_is_refused(address, access):
     with pytest.raises(TableRefusedError, match="yet"):
         load_to_write(address, FS, access=access)
