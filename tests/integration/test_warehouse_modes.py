@@ -31,7 +31,7 @@ from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told
 from millrace_support.keyed_events import FS, At, Events, by_key, key, offsets, stored
 from millrace_support.loads import Loads
-from millrace_support.other_engines import delete_elsewhere, skip_unless_compacted
+from millrace_support.other_engines import delete_elsewhere
 
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
 run = CommandRunner().invoke
@@ -61,7 +61,6 @@ def events(broker, cluster):
 
 
 def test_upserts_keep_the_newest_value_of_each_key(spark, events, any_address):
-    skip_unless_compacted(any_address)
     options = events.options(any_address, mode=Mode.UPSERT)
     events.send(*((key(n % 30), b"%d" % n) for n in range(200)))
     first = load_topic(options, spark=spark)
@@ -90,7 +89,6 @@ def unnamed_files(address):
 
 
 def test_of_two_upserts_one_commits_and_the_other_leaves_nothing(spark, events, any_address):
-    skip_unless_compacted(any_address)
     options = events.options(any_address, mode=Mode.UPSERT)
     events.send(*((key(n % 7), b"%d" % n) for n in range(50)))
 
@@ -229,7 +227,6 @@ def test_a_reload_mends_what_was_deleted_of_a_table_with_letters_and_erased_keys
 
 
 def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(spark, events, tmp_path, any_address):
-    skip_unless_compacted(any_address)
 
     def declare(kind):
         fields = [{"name": "n", "type": kind}, {"name": "at", "type": "timestamp"}]
@@ -346,7 +343,6 @@ def test_a_backfill_that_stopped_after_its_letters_is_made_again(spark, events, 
 
 
 def test_an_erased_key_does_not_come_back_as_a_letter_nor_in_a_file(spark, events, tmp_path, any_address):
-    skip_unless_compacted(any_address)
     options = events.options(any_address, schema=declared(tmp_path, {"name": "n", "type": "string"}))
     events.send((b"alice", b'{"n": "alice"}'), (key(1), b'{"n": "bob"}'))
     load_topic(options, spark=spark)
@@ -421,7 +417,6 @@ def test_a_reload_of_newest_records_brings_back_none_that_a_load_deletes_meanwhi
 
 
 def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, any_address):
-    skip_unless_compacted(any_address)
     options = events.options(any_address)
     for _ in range(3):
         events.send(*((key(n), b"%d" % n) for n in range(20)))

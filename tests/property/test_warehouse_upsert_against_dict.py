@@ -83,7 +83,6 @@ def held(address):
 @given(st.lists(steps, max_size=8), st.sampled_from(KINDS))
 def test_the_table_is_the_newest_value_of_each_key(steps, kind):
     prefix, properties = kind
-    steps = [step for step in steps if not prefix or step not in ("compact", "vacuum")]  # which Iceberg has not yet
     directory = tempfile.mkdtemp(prefix="upsert-")
     try:
         check(f"{prefix}{directory}/shop.events", steps, PROPERTIES | properties)

@@ -18,27 +18,23 @@ PyIceberg's own transactions copy all metadata for every step and read all manif
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
-from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from millrace.clock import Clock
 from millrace.errors import WarehouseError
-from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, CatalogError, StaleLedgerError
 from millrace_pipelines.warehouse.iceberg import catalogs
-from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
 from millrace_pipelines.warehouse.iceberg.ledger_state import ancestors, copied_snapshot, state_of
 from millrace_pipelines.warehouse.iceberg.manifests import ListedFile, listed_files
-from millrace_pipelines.warehouse.iceberg.requests import Change, NewSnapshot, request_for
+from millrace_pipelines.warehouse.iceberg.requests import Change, NewSnapshot, removal_of, request_for
 from millrace_pipelines.warehouse.iceberg.snapshot import Snapshot
 from millrace_pipelines.warehouse.iceberg.written_manifests import write_snapshot
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
@@ -88,10 +84,6 @@ PATIENCE = Retrying(
 
 class Committing(Snapshot):
     """A version of a table on which commits are made; it then stands for the version that was made."""
-
-    def __init__(self, address: IcebergAddress, table: PyIcebergTable, fs: FileSystem, clock: Clock) -> None:
-        super().__init__(address, table, fs)
-        self._clock = clock
 
     def _commit_change(self, change: Change, expected: Mapping[str, int | None], *, only_here: bool = False) -> int:
         """Makes a commit, with `only_here` on this very version; returns the version after it.
@@ -226,18 +218,43 @@ class Committing(Snapshot):
     def _after_commit(self, before: TableMetadata) -> None:
         """Keeps the lineage in files, and removes metadata files that are named no more; a failure is only logged."""
         try:
-            since = kept_until(self._store)
-            states = [state_of(one, self.address) for one in ancestors(self._metadata)]
-            fresh: dict[int, Lineage] = {
-                state.version: {**state.lineage, "after": state.after}
-                for state in states
-                if state is not None and state.version > since
-            }
-            keep_lineage(self._store, self.id, fresh)
+            self._keep_lineage()
         except (OSError, WarehouseError) as error:
             logger.warning("%s: the second copy of its lineage stays behind: %s", self.address, error)
         named = {entry.metadata_file for entry in self._metadata.metadata_log}
         self._remove([one.metadata_file for one in before.metadata_log if one.metadata_file not in named])
+
+    def _keep_lineage(self) -> None:
+        since = kept_until(self._store)
+        states = [state_of(one, self.address) for one in ancestors(self._metadata)]
+        fresh: dict[int, Lineage] = {
+            state.version: {**state.lineage, "after": state.after}
+            for state in states
+            if state is not None and state.version > since
+        }
+        keep_lineage(self._store, self.id, fresh)
+
+    def _expire(self, chosen: Callable[[], Sequence[int]]) -> None:
+        """Lets the snapshots expire that are chosen of the newest version, once their lineage is in files.
+
+        Raises WarehouseError where it is not known whether they have.
+        """
+        for once in PATIENCE.copy():
+            with once:
+                if snapshot_ids := chosen():
+                    self._keep_lineage()
+                    self._remove_snapshots(snapshot_ids)
+
+    def _remove_snapshots(self, snapshot_ids: Sequence[int]) -> None:
+        before, request = self._metadata, removal_of(snapshot_ids, self._address, self._metadata)
+        try:
+            made = self._table.catalog.commit_table(self._table, request.requirements, request.updates)
+        except Exception as error:  # whatever it is, they may be gone
+            logger.info("%s: snapshots may not be expired: %s", self.address, error)
+            self._reload()
+            raise _OvertakenError(f"{self.address}: snapshots can't be expired: {error}") from error
+        self._table.metadata, self._table.metadata_location = made.metadata, made.metadata_location
+        self._after_commit(before)
 
     def _remove(self, paths: Sequence[str]) -> None:
         for path in paths:

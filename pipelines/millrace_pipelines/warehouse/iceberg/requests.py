@@ -24,6 +24,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Operation
 
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
+from millrace_pipelines.warehouse.iceberg.garbage import is_collected
 from millrace_pipelines.warehouse.iceberg.ledger_state import (
     TOTAL_RECORDS,
     LedgerState,
@@ -115,12 +116,23 @@ def request_for(
         {"action": "add-snapshot", "snapshot": snapshot},
         _main_at(new.snapshot_id, metadata.refs.get(MAIN_BRANCH)),
         {"action": "set-properties", "updates": properties},
-        *([{"action": "remove-snapshots", "snapshot-ids": expired}] if expired else []),
+        *([_without(expired)] if expired else []),
     ]
-    identifier = {"namespace": address.namespace, "name": address.parts[-1]}
-    return CommitTableRequest.model_validate(
-        {"identifier": identifier, "requirements": _requirements(metadata), "updates": updates}
-    )
+    return _request(address, _requirements(metadata), updates)
+
+
+def removal_of(snapshot_ids: Sequence[int], address: IcebergAddress, metadata: TableMetadata) -> CommitTableRequest:
+    """Returns the request that lets snapshots expire, while `main` is as it was loaded."""
+    return _request(address, _requirements(metadata)[:2], [_without(snapshot_ids)])
+
+
+def _without(snapshot_ids: Sequence[int]) -> Update:
+    return {"action": "remove-snapshots", "snapshot-ids": snapshot_ids}
+
+
+def _request(address: IcebergAddress, requirements: Sequence[Update], updates: Sequence[Update]) -> CommitTableRequest:
+    table = {"namespace": address.namespace, "name": address.parts[-1]}
+    return CommitTableRequest.model_validate({"identifier": table, "requirements": requirements, "updates": updates})
 
 
 def _schema_updates(change: Change, metadata: TableMetadata) -> tuple[int, list[Update]]:
@@ -185,7 +197,7 @@ def counts_after(
 
 def expired_snapshots(metadata: TableMetadata) -> list[int]:
     """Returns the oldest snapshots of `main` that a commit expires, to keep the metadata small."""
-    if metadata.properties.get("gc.enabled", "true").lower() == "false":
+    if not is_collected(metadata):
         return []
     least = max(LEAST_SNAPSHOTS, int(metadata.properties.get("history.expire.min-snapshots-to-keep", "1")))
     named = {ref.snapshot_id for ref in metadata.refs.values()}

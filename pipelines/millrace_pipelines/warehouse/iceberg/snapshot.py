@@ -20,9 +20,11 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.transforms import DayTransform, HourTransform
 from pyiceberg.types import PrimitiveType
 
+from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import TableRefusedError
+from millrace_pipelines.warehouse.iceberg import garbage
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
 from millrace_pipelines.warehouse.iceberg.deleted_rows import kept_rows
 from millrace_pipelines.warehouse.iceberg.ledger_state import (
@@ -34,7 +36,6 @@ from millrace_pipelines.warehouse.iceberg.ledger_state import (
     summary_of,
     version_of,
 )
-from millrace_pipelines.warehouse.iceberg.limits import NOT_YET
 from millrace_pipelines.warehouse.iceberg.manifests import (
     ListedFile,
     bounds_of,
@@ -74,9 +75,10 @@ def location_in_stores(location: str) -> str:
 class Snapshot:
     """A version of a table; reading it never sees a later commit."""
 
-    def __init__(self, address: IcebergAddress, table: PyIcebergTable, fs: FileSystem) -> None:
+    def __init__(self, address: IcebergAddress, table: PyIcebergTable, fs: FileSystem, clock: Clock) -> None:
         self._address = address
         self._fs = fs
+        self._clock = clock
         self._table = table
         self._store = store_at(location_in_stores(table.metadata.location), fs)
         self._state: tuple[str, LedgerState] | None = None
@@ -170,8 +172,6 @@ class Snapshot:
     def check_access(self, access: Access) -> None:
         """Raises TableRefusedError for what is not done with such a table."""
         metadata = self._metadata
-        if access in NOT_YET:
-            raise TableRefusedError(f"{self.address}: {NOT_YET[access]}. Nothing was changed")
         if access is Access.READ:
             return
         if metadata.format_version != FORMAT_VERSION:
@@ -351,16 +351,30 @@ class Snapshot:
 
     def create_checkpoint(self) -> None:
         """Refuses: there is none."""
-        self.check_access(Access.REARRANGE)
+        raise TableRefusedError(
+            f"{self.address}: an Iceberg table has no checkpoints: each snapshot is read by itself. Nothing was changed"
+        )
 
     def sync_log(self) -> None:
         """Does nothing: what a catalog names is synced."""
 
-    def unneeded_files(self, retention_hours: int) -> list[str]:  # noqa: ARG002  # refused
-        """Refuses, as files are not removed yet."""
-        self.check_access(Access.REARRANGE)
-        return []
+    def unneeded_files(self, retention_hours: int) -> list[str]:
+        """Returns the names of files to which no snapshot leads, and that are old enough (`garbage`)."""
+        if not garbage.is_collected(self._metadata):
+            return []
+        needed, now_ms = self._needed(), self._clock.now_ms()
+        return garbage.unneeded(self._stored(), needed, now_ms=now_ms, retention_hours=retention_hours)
 
-    def files_of_versions(self, since_ms: int) -> set[str]:  # noqa: ARG002  # none are removed
-        """Returns none."""
-        return set()
+    def files_of_versions(self, since_ms: int) -> set[str]:
+        """Returns the names of the files of all snapshots, and of the one that was current at a time."""
+        name = garbage.list_before(self._stored(), since_ms)
+        path = f"{self._metadata.location.rstrip('/')}/{name}"
+        before = () if name is None else garbage.paths_in_list(path, self._table.io)
+        return self._needed() | garbage.names_below(before, self.location)
+
+    def _stored(self) -> list[garbage.StoredFile]:
+        return garbage.stored_files(self._store)
+
+    def _needed(self) -> set[str]:
+        paths = garbage.needed_paths(self._metadata, self._table.metadata_location, self._table.io)
+        return garbage.names_below(paths, self.location)

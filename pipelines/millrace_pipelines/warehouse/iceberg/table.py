@@ -20,6 +20,13 @@ from millrace_pipelines.warehouse.errors import CatalogError, TableNotFoundError
 from millrace_pipelines.warehouse.iceberg import catalogs
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, parse_address
 from millrace_pipelines.warehouse.iceberg.commits import Committing
+from millrace_pipelines.warehouse.iceberg.garbage import (
+    HOUR_MS,
+    LEAST_HOURS,
+    ended_snapshots,
+    is_collected,
+    without_snapshots,
+)
 from millrace_pipelines.warehouse.iceberg.requests import Change
 from millrace_pipelines.warehouse.iceberg.schema import (
     evolved,
@@ -143,6 +150,21 @@ class Table(Committing):
     def add_columns(self, columns: pa.Schema, *, lineage: WrittenLineage) -> int:
         """Adds columns, or fields inside of structs, in one commit, and widens those that are there."""
         return self._commit_change(Change((), {}, lineage, evolve=partial(evolved, columns)), {})
+
+    def expire(self, since_ms: int, *, dry_run: bool) -> None:
+        """Expires snapshots that ended before a time, as far as nothing keeps them (`garbage`).
+
+        Where that is so short ago that a request for a commit may still be on its way, `main` moves first, so that it
+        is refused.
+        """
+        is_fenced = is_collected(self._metadata) and since_ms > self._clock.now_ms() - LEAST_HOURS * HOUR_MS
+        if dry_run:
+            ended = ended_snapshots(self._metadata, since_ms, is_fenced=is_fenced)
+            self._table.metadata = without_snapshots(self._metadata, ended)
+            return
+        if is_fenced:
+            self.fence()
+        self._expire(lambda: ended_snapshots(self._metadata, since_ms, is_fenced=False))
 
     def widens(self, columns: pa.Schema) -> bool:
         """Returns whether Iceberg can bring the table to these columns in its metadata alone."""

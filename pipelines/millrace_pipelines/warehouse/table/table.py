@@ -283,6 +283,16 @@ class Table(Protocol):
         """
         ...
 
+    def expire(self, since_ms: int, *, dry_run: bool) -> None:
+        """Forgets versions that ended before a time, where the format keeps them; what is late can't be committed then.
+
+        With `dry_run` the table stays as it is, and this object stands for what it would be.
+
+        Raises:
+            WarehouseError: It is not known whether they are forgotten.
+        """
+        ...
+
     def unneeded_files(self, retention_hours: int) -> list[str]:
         """Returns the names of files that are not in this version, and were removed or written so many hours ago."""
         ...

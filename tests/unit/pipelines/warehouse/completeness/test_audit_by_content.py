@@ -16,7 +16,7 @@ from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.table.lineage import named_by
 from millrace_support.loads import FS, PROPERTIES, Loads
-from millrace_support.other_engines import delete_elsewhere, skip_unless_compacted
+from millrace_support.other_engines import delete_elsewhere
 
 THERE, ABSENT = 12, 14
 """In every history, one offset that is a row, and one that gave none."""
@@ -71,7 +71,6 @@ def replayed(loads):
 
 
 def compacted(loads):
-    skip_unless_compacted(loads.address)
     loaded(loads)
     compact(loads.address, FS, SystemClock())
     vacuum(loads.address, FS, retention_hours=0)
@@ -209,7 +208,6 @@ def test_a_file_of_offsets_that_is_damaged_or_gone_is_never_complete(any_address
 
 
 def test_vacuum_removes_files_of_offsets_that_no_commit_names(any_address):
-    skip_unless_compacted(any_address)
     loads = Loads(any_address)
     file = large(loads)
     orphan = file.with_name("crashed-1.offsets")

@@ -15,7 +15,6 @@ from millrace_pipelines.warehouse.maintenance import compact
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.findings import told
 from millrace_support.loads import FS, PROPERTIES, Loads
-from millrace_support.other_engines import skip_unless_compacted
 
 
 @pytest.fixture
@@ -82,7 +81,6 @@ def test_a_ledger_that_moved_alone(loads):
 
 
 def test_a_gap_before_the_load(loads):
-    skip_unless_compacted(loads.address)
     compact(loads.address, FS, SystemClock())
     loads.load((0, 4), [0, 1, 2, 3], partition=1)
     loads.load((12, 14), [12, 13])
@@ -97,7 +95,6 @@ def test_an_account_that_does_not_add_up(loads):
 
 
 def test_compaction_and_replays_leave_a_sound_load_sound(loads):
-    skip_unless_compacted(loads.address)
     compact(loads.address, FS, SystemClock())
     assert findings(loads) == []
     rows, letters = load_table(loads.address, FS), load_table(dead_letters_dir(loads.address), FS)

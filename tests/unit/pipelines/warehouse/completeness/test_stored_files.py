@@ -17,7 +17,6 @@ from millrace_pipelines.warehouse.maintenance import compact
 from millrace_pipelines.warehouse.rewrite import blocks_of, read_rows
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.loads import FS, Loads
-from millrace_support.other_engines import skip_unless_compacted
 
 VALUES = {"value": [b"value-%d" % n * 20 for n in range(500)], "key": [b"%d" % n for n in range(500)]}
 
@@ -144,7 +143,6 @@ def test_a_damaged_file_is_replaced_unread(loads, column):
 
 
 def test_compaction_does_not_carry_damage_on(loads):
-    skip_unless_compacted(loads.address)
     path = large_file(loads)
     flip(path, place_of(path, "value"))
     version = load_table(loads.address, FS).version

@@ -12,7 +12,6 @@ from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
 from millrace_pipelines.warehouse.table.files import index_name
-from millrace_support.other_engines import skip_unless_compacted
 from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()
@@ -99,7 +98,6 @@ def test_the_deep_audit_compares_indexes_with_their_files(table, damage):
 
 
 def test_compacted_files_are_found_again(table):
-    skip_unless_compacted(table.address)
     for key in (b"a", b"b", b"c"):
         table.run(key)
     compact(table.address, FS, SystemClock())
@@ -108,7 +106,6 @@ def test_compacted_files_are_found_again(table):
 
 
 def test_an_index_goes_with_its_file(table):
-    skip_unless_compacted(table.address)
     table.run(b"a", b"b")
     [before] = table.names()
     table.run(b"a")
