@@ -4,6 +4,7 @@ import pytest
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
+from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_support.iceberg_readers import readers
 from millrace_support.spark_iceberg import CATALOG, SparkIceberg
@@ -68,3 +69,8 @@ def test_spark_and_upserts_see_one_anothers_changes(tmp_path, spark):
     assert erase(table.address, [b"18", b"03"], FS).rows == 2
     del model[b"18"], model[b"03"]
     check()
+    change(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('format-version' = '3')")
+    change(f"DELETE FROM {TABLE} WHERE key = X'3034'", b"04")  # by a vector
+    assert table.table.kept_rows()
+    with pytest.raises(TableRefusedError, match="format version 3"):
+        table.run(b"05")

@@ -45,7 +45,7 @@ def asked_of_duckdb(asked: Sequence[tuple[str, str]]) -> list[pa.Table]:
     assert done.returncode == 0, done.stderr[-4000:]
     found = []
     for _, path in asked:
-        with pa.OSFile(path) as source:
+        with pa.OSFile(path, "rb") as source:
             found.append(pa.ipc.open_file(source).read_all())
     return found
 
