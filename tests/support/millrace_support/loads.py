@@ -79,7 +79,7 @@ class Loads:
             pa.array(given[field.name], field.type) if field.name in given else nulls_of(field.type, len(offsets))
             for field in columns
         ]
-        table = self.table(address, columns)
+        table = load_table(address, FS)
         with DataFileWriter(table.location, "load", 0, columns, FS, field_ids=table.field_ids) as writer:
             writer.write(pa.Table.from_arrays(arrays, schema=columns))
             file = writer.finish()
