@@ -275,6 +275,10 @@ def test_columns_that_iceberg_can_t_widen_are_replaced_with_all_files(address):
     assert sorted(found.column("offset").to_pylist()) == list(range(20))
     assert found.column("partition").to_pylist() == [0.0] * 20
     assert {name for name in before if ids[name] == before[name]} == before.keys() - {("partition",)}
+    rolls_back(address)
+    for rows in (load_table(address, FS).dataset().to_table(), other_engine(address).scan().to_arrow()):
+        assert rows.column("offset").to_pylist() == list(range(10))
+        assert rows.column("partition").to_pylist() == [None] * 10
 
 
 def test_digests_outlive_expiry_and_manifests_that_others_write_again(address):
