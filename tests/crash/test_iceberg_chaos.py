@@ -19,7 +19,7 @@ from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 
 SEED = 20_261_130
 LOADERS, KILLS, PARTITIONS = 2, 200, 3
-UNTIL_OFFSET = 1_000
+UNTIL_OFFSET = {append: 1_000, upsert: 300}  # each upsert writes files again
 LONGEST_LIFE_S = 0.6
 ATTEMPTS = 5
 
@@ -39,12 +39,12 @@ def address_of(tmp_path):
 def kill_over_and_over(address, is_enough, load=append):
     """Kills one of the racing loaders after the other at a random moment of its life, and starts another."""
     context, chosen = prepared(), random.Random(SEED)
-    running = [started(context, address, PARTITIONS, UNTIL_OFFSET, load) for _ in range(LOADERS)]
+    running = [started(context, address, PARTITIONS, UNTIL_OFFSET[load], load) for _ in range(LOADERS)]
     for number in takewhile(lambda number: not is_enough(number), count()):
         time.sleep(chosen.uniform(0, LONGEST_LIFE_S))
         running[number % LOADERS].kill()
         running[number % LOADERS].join()
-        running[number % LOADERS] = started(context, address, PARTITIONS, UNTIL_OFFSET, load)
+        running[number % LOADERS] = started(context, address, PARTITIONS, UNTIL_OFFSET[load], load)
     for one in running:
         one.kill()
         one.join()
@@ -52,29 +52,29 @@ def kill_over_and_over(address, is_enough, load=append):
 
 def check(address):
     """Lets the rest be loaded, and checks that each offset is there once, and told once by the history."""
-    load_all(address, PARTITIONS, UNTIL_OFFSET)
+    load_all(address, PARTITIONS, UNTIL_OFFSET[append])
     found = load_table(address, FS)
-    assert offsets(found) == each_once(*[UNTIL_OFFSET] * PARTITIONS)
-    check_history(found)
+    assert offsets(found) == each_once(*[UNTIL_OFFSET[append]] * PARTITIONS)
+    check_history(found, UNTIL_OFFSET[append])
 
 
 def check_newest(address):
     """Lets the rest be loaded, and checks that the newest record of each key is there, and none that is deleted."""
-    load_all(address, PARTITIONS, UNTIL_OFFSET, upsert)
-    records = [record(partition, offset) for partition in range(PARTITIONS) for offset in range(UNTIL_OFFSET)]
+    load_all(address, PARTITIONS, UNTIL_OFFSET[upsert], upsert)
+    records = [record(partition, offset) for partition in range(PARTITIONS) for offset in range(UNTIL_OFFSET[upsert])]
     newest = {one["key"]: one for one in records}
     found = load_table(address, FS)
     for rows in (found.dataset().to_table(), other_engine(address).scan().to_arrow()):
         there = sorted((row["key"], row["offset"], row["value"]) for row in rows.to_pylist())
         wanted = sorted((key, one["offset"], one["value"]) for key, one in newest.items() if one["value"] is not None)
         assert there == wanted
-    check_history(found)
+    check_history(found, UNTIL_OFFSET[upsert])
     assert audit_stored_files(address).findings == ()
 
 
-def check_history(found):
+def check_history(found, until_offset):
     """Checks that the ledger has all offsets, and that the history tells each once."""
-    assert ledger_of(found).partitions == {one: LedgerEntry(0, UNTIL_OFFSET) for one in range(PARTITIONS)}
+    assert ledger_of(found).partitions == {one: LedgerEntry(0, until_offset) for one in range(PARTITIONS)}
     claimed = [part for one in found.lineage() for part in one["ranges"]]
     for partition in range(PARTITIONS):
         ends = [(one["from_offset"], one["until_offset"]) for one in claimed if one["partition"] == partition]
