@@ -6,7 +6,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_if_there, load_table, load_to_write
-from millrace_pipelines.warehouse.iceberg import table
+from millrace_pipelines.warehouse.iceberg import requests
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
 from millrace_support.iceberg_rest import NAME, rest_catalog
 from millrace_support.iceberg_tables import (
@@ -97,7 +97,7 @@ def test_columns_and_properties_are_set_with_a_snapshot(address):
 
 
 def test_commits_expire_snapshots(address, monkeypatch):
-    monkeypatch.setattr(table, "KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr(requests, "KEPT_SNAPSHOTS", 5)
     for number in range(12):
         load_range(address, number + 1)
     assert len(other_engine(address).metadata.snapshots) == 5
