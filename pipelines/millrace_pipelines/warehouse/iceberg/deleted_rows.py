@@ -6,8 +6,8 @@ delete by equal values are not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +26,30 @@ from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.iceberg.manifests import ListedFile, has_live_files, manifests_of
 
 PATH, POSITION = "file_path", "pos"
-Positions = npt.NDArray[np.int64]
+Positions: TypeAlias = npt.NDArray[np.int64]
+Packed: TypeAlias = Mapping[str, tuple[int, npt.NDArray[np.uint8]]]
+"""The number of rows, and their bits, by the names of files."""
 
 
-def kept_rows(snapshot: Snapshot | None, files: Mapping[str, ListedFile], io: FileIO, where: str) -> dict[str, Flags]:
+class Masks(dict[str, Flags]):
+    """Masks of rows by the names of their files; pickled, for tasks, a row is a bit."""
+
+    def __reduce__(self) -> tuple[Callable[..., Masks], tuple[Packed]]:
+        """Returns how the masks are made again of bits."""
+        return _unpacked, ({name: (len(rows), np.packbits(rows)) for name, rows in self.items()},)
+
+
+def _unpacked(packed: Packed) -> Masks:
+    return Masks({name: np.unpackbits(bits, count=rows).astype(np.bool_) for name, (rows, bits) in packed.items()})
+
+
+def kept_rows(snapshot: Snapshot | None, files: Mapping[str, ListedFile], io: FileIO, where: str) -> Masks:
     """Returns masks of the rows that are left in those of a snapshot's files, by name, of which some are deleted.
 
     Raises:
         TableRefusedError: Some are deleted in a way that is not read.
     """
-    names, kept = {file.path: name for name, file in files.items()}, dict[str, Flags]()
+    names, kept = {file.path: name for name, file in files.items()}, Masks()
     for path, positions in _deleted(snapshot, io, where):
         if (name := names.get(path)) is not None:
             kept.setdefault(name, np.ones(files[name].rows, np.bool_))[positions] = False
