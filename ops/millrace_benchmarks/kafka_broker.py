@@ -329,9 +329,11 @@ def _with_kraft(data_dir: str, address: str, broker_id: int, controller: str) ->
     """Returns the properties of a broker at `address` that is also the controller, at the address `controller`.
 
     A broker counts as gone after a minute without a heartbeat, and not after nine seconds: a busy machine delays them.
+    The successor of one that was killed is not registered before, and waits for longer than that.
     """
     return SMALL | {
         "broker.session.timeout.ms": "60000",
+        "initial.broker.registration.timeout.ms": "120000",
         "node.id": str(broker_id),
         "process.roles": "broker,controller",
         "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",

@@ -31,6 +31,8 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "1",  # a killed broker of Kafka recovers each of them
     "transaction.state.log.num.partitions": "1",
 }
+SOON_FORGOTTEN = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500"}
+"""For a KRaft controller, which registers no successor of a killed broker before that one's session has ended."""
 SESSION_MS = 2000
 PROCESS = Path(__file__).with_name("group_member_process.py")
 
@@ -62,7 +64,8 @@ def broker(request, find_peer, tmp_path_factory):
             yield Served(started)
         return
     zookeeper = request.getfixturevalue("zookeeper").address + f"/{uuid4().hex}" if request.param == "3.9" else None
-    with KafkaBroker(find_peer(request.param), folder, zookeeper=zookeeper, properties=PROPERTIES) as started:
+    properties = PROPERTIES if zookeeper else PROPERTIES | SOON_FORGOTTEN
+    with KafkaBroker(find_peer(request.param), folder, zookeeper=zookeeper, properties=properties) as started:
         await_coordinators(started)
         yield Served(started, zookeeper)
 

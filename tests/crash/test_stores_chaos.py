@@ -1,7 +1,7 @@
 """kill -9 of two loaders that race in one table of each store, and of who compacts it beside.
 
-That is delta-rs where loads append. Where they upsert it is Millrace: an `optimize` of delta-rs commits over removals
-of the files that it read, its own ones, too (docs/warehouse-reading.md).
+That is delta-rs where loads append. Where they upsert it is Millrace, and in a folder delta-spark: an `optimize` of
+delta-rs commits over removals of the files that it read, its own ones, too (docs/warehouse-reading.md).
 
 What is killed, and how long after a load has ended, is drawn by a seed, which MILLRACE_CHAOS_SEED gives. New records
 come before each kill. In the end the audit that compares with the topic is clean, and delta-rs reads each record once:
@@ -12,7 +12,10 @@ import os
 import random
 import time
 from collections import Counter
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -26,11 +29,13 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.maintenance import vacuum
 from millrace_pipelines.warehouse.stores.options import use_store_options
 from millrace_support.lake_contents import rows_at
+from millrace_support.spark_delta import SparkDelta, SparkDeltaError
 from millrace_support.stores.racing_loads import Victim, compact_for_ever, keep_compact, load_for_ever, load_here
 from millrace_support.stores.stand_ins import missing, started
 from millrace_support.waiting import until
 
-STORES = ("folder", "s3 (MinIO)", "gs (fake-gcs-server)", "abfss (Azurite)")
+STORES = ("folder", "s3 (MinIO)", "gs (fake-gcs-server)", "abfss (Azurite)", "hdfs (MiniDFS)")
+DELTA_JARS = Path(__file__).parents[2] / ".peers" / "spark-delta" / "libs"
 PARTITIONS, RECORDS, KEYS = 2, 20, 30
 LONGEST_PAUSE_S = 0.5
 COLUMNS = ("partition", "offset", "key", "value")
@@ -77,53 +82,117 @@ class Topic:
         return Counter(self.sent if mode is Mode.APPEND else newest.values())
 
 
-@pytest.mark.soak(rounds=10, soak_rounds=200)
-@pytest.mark.timeout(3 * 3600)
+pytestmark = [pytest.mark.soak(rounds=10, soak_rounds=200), pytest.mark.timeout(3 * 3600)]
+
+
+class Race:
+    """Two loaders of a topic into one table, new records, and who is killed; all drawn by a seed."""
+
+    def __init__(self, address, store_options, mode, cluster, folder):
+        self.seed = int(os.environ.get("MILLRACE_CHAOS_SEED") or random.randrange(10**6))
+        self._chance = random.Random(self.seed)
+        self.mode, self._store_options = mode, store_options
+        use_store_options(store_options)
+        self._options = LoadOptions(
+            topic="events", table=f"{address}/chaos/events", bootstrap=cluster.address, mode=mode,
+            max_records_per_run=RECORDS, max_records_per_task=RECORDS // 4,
+        )  # fmt: skip
+        self._topic = Topic(cluster, self._chance)
+        self._topic.send(0)
+        load_here(self._options)
+        self._logs = [folder / name for name in ("left", "right")]
+        self._victims = [Victim(load_for_ever, self._options, store_options, log) for log in self._logs]
+
+    @property
+    def table(self):
+        return self._options.table
+
+    def join(self, compaction, log):
+        """Adds a process that compacts the table to those that are killed."""
+        self._victims.append(Victim(compaction, self.table, self._store_options, log))
+
+    def run(self, rounds):
+        """Sends records, waits for the end of a load, and kills one of the processes, in each round."""
+        ended = 0
+        try:
+            for number in rounds:
+                self._topic.send(number + 1)
+                ended = until(self._loads, lambda now, before=ended: now > before)
+                time.sleep(self._chance.uniform(0, LONGEST_PAUSE_S))
+                victim = self._chance.choice(self._victims)
+                victim.kill()
+                victim.start()
+        finally:
+            for victim in self._victims:
+                victim.kill()
+
+    def check(self):
+        """Loads what is left, and checks the table before and after a vacuum."""
+        load_here(replace(self._options, max_records_per_run=None))
+        expected = self._topic.expected(self.mode)
+        check(self._options, expected, self._store_options)
+        vacuum(self.table, DISK, retention_hours=0)
+        check(self._options, expected, self._store_options)
+        assert ends(*self._logs).keys() == {"rows", "StaleLedgerError"}
+
+    def _loads(self):
+        """Returns how many loads have ended, whether by a commit or because the other loader was first."""
+        return ends(*self._logs).total()
+
+
 @pytest.mark.parametrize("mode", [Mode.APPEND, Mode.UPSERT], ids=str)
 def test_each_record_is_there_once_whatever_is_killed(store, mode, cluster, tmp_path, rounds, record_property):  # noqa: PLR0917
-    address, store_options = store
-    seed = int(os.environ.get("MILLRACE_CHAOS_SEED") or random.randrange(10**6))
-    chance = random.Random(seed)
-    record_property("seed", seed)
-    use_store_options(store_options)
-    options = LoadOptions(
-        topic="events", table=f"{address}/chaos/events", bootstrap=cluster.address, mode=mode,
-        max_records_per_run=RECORDS, max_records_per_task=RECORDS // 4,
-    )  # fmt: skip
-    topic = Topic(cluster, chance)
-    topic.send(0)
-    load_here(options)
-    logs = [tmp_path / name for name in ("left", "right", "compactions")]
-    victims = [Victim(load_for_ever, options, store_options, log) for log in logs[:2]]
-    compaction = compact_for_ever if mode is Mode.APPEND else keep_compact
-    victims.append(Victim(compaction, options.table, store_options, logs[2]))
-    number = ended = 0
-    try:
-        for number in rounds:
-            topic.send(number + 1)
-            ended = until(partial(loads_in, logs), lambda now, before=ended: now > before)
-            time.sleep(chance.uniform(0, LONGEST_PAUSE_S))
-            victim = chance.choice(victims)
-            victim.kill()
-            victim.start()
-    finally:
-        for victim in victims:
-            victim.kill()
-    while load_here(options).rows:
-        pass
-    check(options, topic.expected(mode), store_options)
-    vacuum(options.table, DISK, retention_hours=0)
-    check(options, topic.expected(mode), store_options)
-    ends = Counter(line.split()[0] for log in logs for line in log.read_text().splitlines())
-    record_property("kills", number + 1)
-    record_property("ends", dict(ends))
-    assert ends.keys() <= {"rows", "compacted", "StaleLedgerError", "CommitFailedError"}, seed
-    assert min(ends["rows"], ends["compacted"]) > 0
+    race = Race(*store, mode, cluster, tmp_path)
+    record_property("seed", race.seed)
+    log = tmp_path / "compactions"
+    race.join(compact_for_ever if mode is Mode.APPEND else keep_compact, log)
+    race.run(rounds)
+    race.check()
+    record_property("compactions", dict(ends(log)))
+    assert ends(log)["compacted"] > 0
+    assert ends(log).keys() <= {"compacted", "StaleLedgerError", "CommitFailedError"}, race.seed
 
 
-def loads_in(logs):
-    """Returns how many loads have ended, whether by a commit or because the other loader was first."""
-    return sum(len(log.read_text().splitlines()) for log in logs[:2] if log.exists())
+@pytest.mark.skipif(not any(DELTA_JARS.glob("*.jar")), reason="`make peers` brings Delta's jars for Spark")
+def test_each_row_is_there_once_beside_delta_spark_that_compacts(cluster, tmp_path, rounds, record_property):
+    race = Race(str(tmp_path / "lake"), {}, Mode.UPSERT, cluster, tmp_path)
+    record_property("seed", race.seed)
+    with compacting_by_spark(race.table, tmp_path) as compactions:
+        race.run(rounds)
+        until(lambda: Counter(compactions)["compacted"])
+    race.check()
+    record_property("compactions", dict(Counter(compactions)))
+    assert set(compactions) <= {"compacted", "idle", "refused"}, race.seed
+
+
+@contextmanager
+def compacting_by_spark(table, folder):
+    """Lets delta-spark compact a table until the context ends; yields what became of each of its compactions."""
+    ended, outcomes = Event(), []
+
+    def compact():
+        while not ended.is_set():
+            try:
+                [[_, metrics]] = spark.sql(f"OPTIMIZE delta.`{table}`")
+                outcomes.append("compacted" if metrics[1] else "idle")
+            except SparkDeltaError as error:
+                outcomes.append("refused" if "CONCURRENT" in str(error).upper() else str(error))
+
+    directory = folder / "spark"
+    directory.mkdir()
+    with SparkDelta(DELTA_JARS, directory) as spark:
+        thread = Thread(target=compact)
+        thread.start()
+        try:
+            yield outcomes
+        finally:
+            ended.set()
+            thread.join()
+
+
+def ends(*logs):
+    """Returns how often a process ended its work by what, as it wrote down."""
+    return Counter(line.split()[0] for log in logs if log.exists() for line in log.read_text().splitlines())
 
 
 def check(options, expected, store_options):

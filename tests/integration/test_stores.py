@@ -72,6 +72,29 @@ def load_one(location, operation_id):
     return offset
 
 
+def test_two_writers_of_one_file_at_once_both_end_and_leave_a_whole_one(store):
+    """As two upserts do that miss the same index of keys."""
+    found = store_at(f"{store.address}/twice", FS)
+    found.make()
+    contents = [b"first" * 100_000, b"second"]
+    with found.output("_keys/one") as first:
+        first.write(contents[0][:100])
+        with found.output("_keys/one") as second:
+            second.write(contents[1])
+        first.write(contents[0][100:])
+    assert found.read("_keys/one") == contents[0]
+    assert found.names() == ["_keys/one"]
+
+
+def test_a_writer_that_fails_leaves_nothing(store):
+    found = store_at(f"{store.address}/failed", FS)
+    found.make()
+    with suppress(ZeroDivisionError), found.output("part-1") as stream:
+        stream.write(b"some")
+        raise ZeroDivisionError
+    assert found.names() in ([], ["part-1"])  # a folder and a bucket keep what was written; a vacuum removes it
+
+
 def test_a_table_is_loaded_compacted_erased_vacuumed_and_audited(store):
     location = f"{store.address}/life/events"
     loads = Loads(location)

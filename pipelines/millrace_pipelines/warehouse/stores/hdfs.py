@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -43,9 +43,14 @@ class Hdfs(Store):
         """Creates the folder."""
         self.client.mkdirs(self.root)
 
-    def output(self, name: str) -> AbstractContextManager[pa.NativeFile]:
-        """Opens a new file for writing, in folders that are made; it is complete when the context ends."""
-        return self._output(name)
+    @contextmanager
+    def output(self, name: str) -> Iterator[pa.NativeFile]:
+        """Opens a new file for writing, in folders that are made; it is complete when the context ends.
+
+        Who creates a file that another one writes takes it away from that one; so each writes to a name of its own.
+        """
+        with self._named(name) as staged, self.filesystem.open_output_stream(staged) as stream:
+            yield stream
 
     def sync(self, name: str) -> None:
         """Does nothing: a file that was closed is as durable as the cluster makes it."""
@@ -73,8 +78,8 @@ class Hdfs(Store):
 
     def replace(self, name: str, content: Callable[[FileIdentity], bytes]) -> None:
         """Replaces a small file by another one that gets its name."""
-        with self._staged(name, content(self.identity(name))) as staged:
-            self.client.rename(staged, self.path(name), overwrite=True)
+        with self._named(name) as staged:
+            self.client.write(staged, content(self.identity(name)))
 
     def create(self, name: str, content: bytes) -> None:
         """Creates a small file, whole or not at all; raises FileExistsError where there is one with another content.
@@ -82,8 +87,8 @@ class Hdfs(Store):
         The same content is this one's own, of an attempt whose answer was lost.
         """
         try:
-            with self._staged(name, content) as staged:
-                self.client.rename(staged, self.path(name))
+            with self._named(name, overwrite=False) as staged:
+                self.client.write(staged, content)
         except (FileExistsError, FileNotFoundError):
             if self.read(name) != content:
                 raise
@@ -98,12 +103,12 @@ class Hdfs(Store):
             self.remove(name)
 
     @contextmanager
-    def _staged(self, name: str, content: bytes) -> Iterator[str]:
-        """Writes content to a file that waits for its name, and removes it unless it got one."""
+    def _named(self, name: str, *, overwrite: bool = True) -> Iterator[str]:
+        """Yields the path for a file that gets its name when the context ends, and is removed unless it got it."""
         staged = f"{self.path(name)}{STAGED}{uuid.uuid4().int}"
-        self.client.write(staged, content)
         try:
             yield staged
+            self.client.rename(staged, self.path(name), overwrite)
         except BaseException:
             self.client.delete(staged)
             raise

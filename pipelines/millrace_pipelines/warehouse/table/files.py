@@ -36,6 +36,7 @@ from millrace.times import EPOCH
 from millrace_pipelines.arrow import Columns, Field
 from millrace_pipelines.warehouse.choices import LEVELS, LOADED, Compression
 from millrace_pipelines.warehouse.stores.addresses import store_at
+from millrace_pipelines.warehouse.stores.store import STAGED
 
 ROW_GROUP_BYTES = 64 << 20
 DICTIONARY_COLUMNS = ["topic", "partition"]
@@ -98,6 +99,7 @@ def index_name(name: str) -> str:
 
 def indexed_name(name: str) -> str | None:
     """Returns the name of the data file of which a file is the index of keys; None for any other file."""
+    name = name.partition(STAGED)[0]  # it may still wait for its name
     if name.startswith(f"{INDEX_FOLDER}/") and name.endswith(INDEX_SUFFIX):
         return name.removeprefix(f"{INDEX_FOLDER}/").removesuffix(INDEX_SUFFIX)
     return None

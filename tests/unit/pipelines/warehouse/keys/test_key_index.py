@@ -111,4 +111,5 @@ def test_an_index_of_another_file_or_table_is_none():
 
 def test_a_data_file_and_its_index_have_names_of_one_another():
     assert indexed_name(index_name(NAME)) == NAME
+    assert indexed_name(f"{index_name(NAME)}#17") == NAME  # it waits for its name
     assert [indexed_name(name) for name in ("part-1.parquet", "_lineage/x.keys", "_keys/part-1.parquet")] == [None] * 3
