@@ -9,10 +9,11 @@ from itertools import count, takewhile
 
 import pytest
 
-from millrace_pipelines.warehouse.formats import load_table
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
+from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
-from millrace_support.iceberg_loaders import load_all, prepared, started
-from millrace_support.iceberg_tables import FS, each_once, load_range, made, offsets
+from millrace_support.iceberg_loaders import append, load_all, prepared, record, started, upsert
+from millrace_support.iceberg_tables import FS, each_once, made, offsets, other_engine
 from millrace_support.spark_delta import SparkDeltaError
 from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 
@@ -24,23 +25,26 @@ ATTEMPTS = 5
 
 
 @pytest.fixture
-def address(tmp_path):
-    address = f"iceberg:{tmp_path}/shop.events"
-    made(address)
-    for partition in range(PARTITIONS):
-        load_range(address, 1, partition=partition)
-    return address
+def address_of(tmp_path):
+    def begun(load):
+        address = f"iceberg:{tmp_path}/shop.events"
+        made(address)
+        for partition in range(PARTITIONS):
+            load(load_to_write(address, FS), partition, 1, "first")
+        return address
+
+    return begun
 
 
-def kill_over_and_over(address, is_enough):
+def kill_over_and_over(address, is_enough, load=append):
     """Kills one of the racing loaders after the other at a random moment of its life, and starts another."""
     context, chosen = prepared(), random.Random(SEED)
-    running = [started(context, address, PARTITIONS, UNTIL_OFFSET) for _ in range(LOADERS)]
+    running = [started(context, address, PARTITIONS, UNTIL_OFFSET, load) for _ in range(LOADERS)]
     for number in takewhile(lambda number: not is_enough(number), count()):
         time.sleep(chosen.uniform(0, LONGEST_LIFE_S))
         running[number % LOADERS].kill()
         running[number % LOADERS].join()
-        running[number % LOADERS] = started(context, address, PARTITIONS, UNTIL_OFFSET)
+        running[number % LOADERS] = started(context, address, PARTITIONS, UNTIL_OFFSET, load)
     for one in running:
         one.kill()
         one.join()
@@ -51,6 +55,25 @@ def check(address):
     load_all(address, PARTITIONS, UNTIL_OFFSET)
     found = load_table(address, FS)
     assert offsets(found) == each_once(*[UNTIL_OFFSET] * PARTITIONS)
+    check_history(found)
+
+
+def check_newest(address):
+    """Lets the rest be loaded, and checks that the newest record of each key is there, and none that is deleted."""
+    load_all(address, PARTITIONS, UNTIL_OFFSET, upsert)
+    records = [record(partition, offset) for partition in range(PARTITIONS) for offset in range(UNTIL_OFFSET)]
+    newest = {one["key"]: one for one in records}
+    found = load_table(address, FS)
+    for rows in (found.dataset().to_table(), other_engine(address).scan().to_arrow()):
+        there = sorted((row["key"], row["offset"], row["value"]) for row in rows.to_pylist())
+        wanted = sorted((key, one["offset"], one["value"]) for key, one in newest.items() if one["value"] is not None)
+        assert there == wanted
+    check_history(found)
+    assert audit_stored_files(address).findings == ()
+
+
+def check_history(found):
+    """Checks that the ledger has all offsets, and that the history tells each once."""
     assert ledger_of(found).partitions == {one: LedgerEntry(0, UNTIL_OFFSET) for one in range(PARTITIONS)}
     claimed = [part for one in found.lineage() for part in one["ranges"]]
     for partition in range(PARTITIONS):
@@ -58,9 +81,11 @@ def check(address):
         assert [first for first, _ in ends] == [0, *(end for _, end in ends[:-1])]
 
 
-def test_each_offset_is_loaded_once_whatever_is_killed(address):
-    kill_over_and_over(address, lambda number: number == KILLS)
-    check(address)
+@pytest.mark.parametrize(("load", "judge"), [(append, check), (upsert, check_newest)], ids=["appends", "upserts"])
+def test_each_offset_is_loaded_once_whatever_is_killed(address_of, load, judge):
+    address = address_of(load)
+    kill_over_and_over(address, lambda number: number == KILLS, load)
+    judge(address)
 
 
 def compact(spark):
@@ -87,16 +112,20 @@ def insist(change, spark):
     return False
 
 
-def test_each_offset_is_loaded_once_beside_an_engine_that_compacts_expires_and_rolls_back(address, tmp_path):
+@pytest.mark.parametrize(("load", "judge"), [(append, check), (upsert, check_newest)], ids=["appends", "upserts"])
+def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(
+    tmp_path, address_of, load, judge
+):
+    address = address_of(load)
     directory = tmp_path / "spark"
     directory.mkdir()
     with SparkIceberg(tmp_path, directory) as spark, ThreadPoolExecutor(1) as pool:
         ended = threading.Event()
-        killing = pool.submit(kill_over_and_over, address, lambda _: ended.is_set())
+        killing = pool.submit(kill_over_and_over, address, lambda _: ended.is_set(), load)
         try:
             made_now = [(change.__name__, insist(change, spark)) for change in (compact, roll_back, expire)]
         finally:
             ended.set()
         killing.result()
     assert {name for name, is_made in made_now if is_made} == {"compact", "roll_back", "expire"}
-    check(address)
+    judge(address)

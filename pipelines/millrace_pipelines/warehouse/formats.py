@@ -18,7 +18,6 @@ from millrace_pipelines.warehouse.delta import commits
 from millrace_pipelines.warehouse.delta.table import Table as DeltaLog
 from millrace_pipelines.warehouse.errors import TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.iceberg.addresses import is_iceberg, parse_address
-from millrace_pipelines.warehouse.iceberg.limits import NOT_YET
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.table import NOT_PARTITIONED, Table
@@ -116,7 +115,11 @@ def is_newest(address: str, version: int, fs: FileSystem) -> bool:
     return commits.is_newest(address, version, fs)
 
 
-def check_access_to_new(address: str, access: Access) -> None:
-    """Raises TableRefusedError where a table that would be made at an address could not have an access."""
-    if is_iceberg(address) and access in NOT_YET:
-        raise TableRefusedError(f"{address}: {NOT_YET[access]}. Nothing was changed")
+def check_vectors(address: str) -> None:
+    """Raises TableRefusedError where rows of a table that would be made at an address can't be deleted by vectors."""
+    if is_iceberg(address):
+        raise TableRefusedError(
+            f"{address}: Iceberg has deletion vectors from format version 3 on, whose manifests PyIceberg does not "
+            "write yet; upserts write files again. Way on: leave the option out, or load into a Delta table. Nothing "
+            "was changed"
+        )

@@ -124,7 +124,7 @@ class Committing(Snapshot):
             tried: The ids of the snapshots that were asked for; it gets this one's.
             open_parents: The snapshots on which a request may still be made whose answer is lost.
         """
-        self.check_access(Access.APPEND)
+        self.check_access(Access.REMOVE if change.removed else Access.APPEND)
         check_expected(self, expected)
         self._check_columns(change, read.columns)
         attempt = self._attempt(change, self._removed(change, read))

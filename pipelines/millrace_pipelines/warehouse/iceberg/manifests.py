@@ -2,6 +2,10 @@
 
     snapshot ─► manifest list ─► manifests ─► entries: a data file each, with rows, partition, nulls and bounds
 
+A manifest has no place for the digest of a file, but for numbers by the ids of columns, also of those that a table has
+no longer. Readers pass over ids that they don't know, and every engine that writes manifests again keeps the numbers.
+So a file's CRC-32C is its number of NaNs in the column DIGEST_ID, which is beyond all ids that a table ever gives.
+
 Manifests never change, so that what was read of them is kept in memory.
 """
 
@@ -17,12 +21,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from pyiceberg.types import PrimitiveType
 
 from millrace.times import EPOCH
 
 CACHED_MANIFESTS = 256
+DIGEST_ID = 2_147_480_000  # Iceberg reserves those from 2,147,483,447 on
 HOUR_S, DAY_S = 3600, 86_400
 
 
@@ -38,6 +43,7 @@ class ListedFile(NamedTuple):
         spec_id: The spec of its partition.
         nulls: How many nulls columns have, by field id.
         bounds: The least and greatest values of columns as Iceberg writes them, by field id.
+        crc: The CRC-32C of its bytes; None where another engine wrote it.
     """
 
     path: str
@@ -48,6 +54,7 @@ class ListedFile(NamedTuple):
     spec_id: int
     nulls: Mapping[int, int]
     bounds: Mapping[int, tuple[bytes, bytes]]
+    crc: int | None
 
 
 def manifests_of(snapshot: Snapshot | None, io: FileIO) -> list[ManifestFile]:
@@ -111,6 +118,7 @@ def _listed_file(entry: ManifestEntry, manifest: ManifestFile) -> ListedFile:
         spec_id=manifest.partition_spec_id,
         nulls=file.null_value_counts or {},
         bounds={one: (lower[one], upper[one]) for one in lower.keys() & upper.keys()},
+        crc=(file.nan_value_counts or {}).get(DIGEST_ID),
     )
 
 
@@ -125,13 +133,16 @@ def bounds_of(file: ListedFile, field_id: int, kind: PrimitiveType) -> tuple[Any
 def partition_texts(file: ListedFile, spec: PartitionSpec) -> dict[str, str | None]:
     """Returns the values of a file's partition as Millrace writes them, by name."""
     return {
-        field.name: _partition_text(value, is_day=isinstance(field.transform, DayTransform))
+        field.name: _partition_text(value, field.transform)
         for field, value in zip(spec.fields, file.partition, strict=True)
     }
 
 
-def _partition_text(value: object, *, is_day: bool) -> str | None:
+def _partition_text(value: object, transform: Transform[Any, Any]) -> str | None:
     if value is None or isinstance(value, date):
         return None if value is None else value.isoformat()
+    if not isinstance(transform, (DayTransform, HourTransform)):
+        return str(value)
+    is_day = isinstance(transform, DayTransform)
     moment = datetime.fromtimestamp(int(str(value)) * (DAY_S if is_day else HOUR_S), EPOCH.tzinfo)
     return moment.date().isoformat() if is_day else f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -40,7 +40,14 @@ from pyiceberg.types import DateType, NestedField, PrimitiveType, TimestampType,
 
 from millrace.times import EPOCH
 from millrace_pipelines.warehouse.errors import StaleLedgerError
-from millrace_pipelines.warehouse.iceberg.manifests import DAY_S, HOUR_S, files_in, has_live_files, manifests_of
+from millrace_pipelines.warehouse.iceberg.manifests import (
+    DAY_S,
+    DIGEST_ID,
+    HOUR_S,
+    files_in,
+    has_live_files,
+    manifests_of,
+)
 from millrace_pipelines.warehouse.table.files import Bound, DataFile
 
 MERGED_AT = 64
@@ -192,6 +199,7 @@ def entry_of(file: DataFile, location: str, spec: PartitionSpec, schema: Schema)
         file_size_in_bytes=file.size_bytes,
         value_counts=dict.fromkeys(nulls, file.rows),
         null_value_counts=nulls,
+        nan_value_counts=None if file.digest is None else {DIGEST_ID: int(file.digest, 16)},
         lower_bounds=dict(_bounds(file.statistics.get("minValues", {}), fields)),
         upper_bounds=dict(_bounds(file.statistics.get("maxValues", {}), fields)),
     )

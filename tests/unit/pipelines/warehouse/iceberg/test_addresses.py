@@ -1,12 +1,13 @@
 import pytest
 
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.errors import AddressError, TableRefusedError
-from millrace_pipelines.warehouse.formats import address_of, check_access_to_new
+from millrace_pipelines.warehouse.formats import address_of, load_if_there
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, parse_address
 from millrace_pipelines.warehouse.iceberg.snapshot import location_in_stores
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
-from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.tables.open import look_at_tables
 
 FS = OsFileSystem()
 
@@ -60,11 +61,9 @@ def test_a_location_of_icebergs_is_one_of_a_store(location, expected):
     assert location_in_stores(location) == expected
 
 
-@pytest.mark.parametrize("access", Access)
-def test_a_new_table_is_refused_what_it_could_not_do(access):
-    check_access_to_new("/srv/lake/t", access)
-    if access is not Access.REMOVE:
-        check_access_to_new("iceberg:shop.events", access)
-        return
-    with pytest.raises(TableRefusedError, match="yet"):
-        check_access_to_new("iceberg:shop.events", access)
+def test_vectors_are_refused_before_a_table_is_made(tmp_path):
+    address = f"iceberg:{tmp_path}/lake/shop.newest"
+    with pytest.raises(TableRefusedError, match="format version 3"):
+        look_at_tables(address, "events", "id", None, FS, mode=Mode.UPSERT, deletion_vectors=True)
+    assert load_if_there(address, FS) is None
+    assert look_at_tables(str(tmp_path / "t"), "events", "id", None, FS, deletion_vectors=True).deletion_vectors

@@ -45,7 +45,7 @@ def address(tmp_path):
 
 
 def first_file(table):
-    return next(file for file in current_files(table) if file.offsets == (0, 9))
+    return next(file for file in current_files(table) if file.offsets and file.offsets[1] == 9)
 
 
 def remove_offsets(table, until_offset, load_id="rewrite", **how):
@@ -275,6 +275,29 @@ def test_columns_that_iceberg_can_t_widen_are_replaced_with_all_files(address):
     assert sorted(found.column("offset").to_pylist()) == list(range(20))
     assert found.column("partition").to_pylist() == [0.0] * 20
     assert {name for name in before if ids[name] == before[name]} == before.keys() - {("partition",)}
+    rolls_back(address)
+    for rows in (load_table(address, FS).dataset().to_table(), other_engine(address).scan().to_arrow()):
+        assert rows.column("offset").to_pylist() == list(range(10))
+        assert rows.column("partition").to_pylist() == [None] * 10
+
+
+def test_digests_outlive_expiry_and_manifests_that_others_write_again(address):
+    before = load_table(address, FS).digests()
+    deletes_the_first_rows(address)
+    keeps_only_the_newest(address)
+    table = load_table(address, FS)
+    kept = {name: digest for name, digest in before.items() if name in table.file_names()}
+    assert table.digests() == kept
+    assert len(kept) == 1
+    remove_offsets_of_first(address)
+    assert kept.items() < load_table(address, FS).digests().items()
+
+
+def remove_offsets_of_first(address):
+    """Writes the file again that another engine wrote."""
+    table = load_to_write(address, FS)
+    file = written(table, "again", 0, 2, 10)
+    table.commit([file], removed=[first_file(table)], expected={}, transactions={}, lineage={"kind": "erase"})
 
 
 def test_a_rewrite_that_gives_way_leaves_no_manifest(address):

@@ -27,7 +27,6 @@ from millrace_pipelines.warehouse.iceberg import catalogs, requests, table
 from millrace_pipelines.warehouse.iceberg.written_manifests import MERGED_AT
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, check_rows_have_ledger, ledger_of, swap
 from millrace_pipelines.warehouse.rewrite import files_removed_on
-from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_support.iceberg_tables import (
     LostAnswerError,
@@ -421,12 +420,6 @@ def test_a_catalog_is_named_as_pyiceberg_names_it(tmp_path, monkeypatch):
     found = load_table(address, FS)
     assert offsets(found) == each_once(10)
     assert found.location == str(tmp_path / "warehouse" / "shop" / "events")
-
-
-@pytest.mark.parametrize("access", [Access.REMOVE])
-def test_what_is_not_done_yet_is_refused(address, access):
-    with pytest.raises(TableRefusedError, match="yet"):
-        load_to_write(address, FS, access=access)
 
 
 def test_a_catalog_that_can_t_be_asked_says_so_in_a_sentence(address, monkeypatch):
