@@ -10,12 +10,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.errors import CatalogError, StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.iceberg import catalogs, commits, requests
 from millrace_pipelines.warehouse.iceberg.garbage import LEAST_HOURS, StoredFile, unneeded
+from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, maintain, vacuum
+from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, compact, maintain, vacuum
 from millrace_pipelines.warehouse.stores.lease import LEASE_SUFFIX, LEASES_DIRECTORY
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_support.iceberg_tables import (
@@ -31,6 +33,7 @@ from millrace_support.iceberg_tables import (
     written,
 )
 from millrace_support.unchanged import unchanged
+from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()
 HOUR_MS = 60 * 60 * 1000
@@ -319,6 +322,25 @@ def test_files_that_others_name_by_another_scheme_stay(address):
     other.add_files([path], check_duplicate_files=False)
     assert "data/theirs.parquet" not in vacuum(address, FS, retention_hours=0, clock=Clock(99)).files
     assert Path(path).exists()
+
+
+def test_rows_and_indexes_of_an_erased_key_are_gone(tmp_path):
+    upserts = Upserts(f"iceberg:{tmp_path}/shop.newest")
+    upserts.run(*[b"key-%d" % number for number in range(9)], value=b"first")
+    upserts.run(b"key-3", b"key-5", value=b"second")
+    assert erase(upserts.address, [b"key-5"], FS).rows == 1
+    assert compact(upserts.address, FS, SystemClock()).files_after == 1
+    gone = vacuum(upserts.address, FS, retention_hours=0).files
+    assert [name for name in gone if name.startswith("_keys/")]
+    upserts.run(b"key-1", value=b"third")
+    vacuum(upserts.address, FS, retention_hours=0)
+    root = Path(load_table(upserts.address, FS).location)
+    names = set(load_table(upserts.address, FS).file_names())
+    assert {path.name for path in root.rglob("part-*.parquet")} == names
+    assert {path.name.removesuffix(".keys") for path in (root / "_keys").iterdir()} == names
+    assert not [path for path in root.rglob("*") if path.is_file() and b"key-5" in path.read_bytes()]
+    assert load_table(upserts.address, FS).dataset().count_rows() == 8
+    assert audit_stored_files(upserts.address).findings == ()
 
 
 def test_upkeep_keeps_an_iceberg_table(address):
