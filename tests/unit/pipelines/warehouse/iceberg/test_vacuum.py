@@ -10,12 +10,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.clock import SystemClock
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.errors import CatalogError, StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.iceberg import catalogs, commits, requests
-from millrace_pipelines.warehouse.iceberg.garbage import LEAST_HOURS
+from millrace_pipelines.warehouse.iceberg.garbage import LEAST_HOURS, StoredFile, unneeded
+from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
-from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, maintain, vacuum
+from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, compact, maintain, vacuum
 from millrace_pipelines.warehouse.stores.lease import LEASE_SUFFIX, LEASES_DIRECTORY
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_support.iceberg_tables import (
@@ -31,6 +33,7 @@ from millrace_support.iceberg_tables import (
     written,
 )
 from millrace_support.unchanged import unchanged
+from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()
 HOUR_MS = 60 * 60 * 1000
@@ -302,6 +305,12 @@ def test_a_table_whose_garbage_is_not_collected_keeps_all(address):
     assert len(snapshots(address)) > 1
 
 
+def test_files_that_a_store_lists_in_another_spelling_stay():
+    files = [StoredFile(name, 0) for name in ("hour=01%3A00/a.parquet", "hour=02:00/b.parquet", "hour=03/c.parquet")]
+    needed = {"hour=01:00/a.parquet", "hour=02%3A00/b.parquet"}
+    assert unneeded(files, needed, now_ms=99 * HOUR_MS, retention_hours=0) == ["hour=03/c.parquet"]
+
+
 def test_files_that_others_name_by_another_scheme_stay(address):
     """`file:///x` and `/x` are one place, as `s3a://` and `s3://` are."""
     load_range(address, 10)
@@ -313,6 +322,25 @@ def test_files_that_others_name_by_another_scheme_stay(address):
     other.add_files([path], check_duplicate_files=False)
     assert "data/theirs.parquet" not in vacuum(address, FS, retention_hours=0, clock=Clock(99)).files
     assert Path(path).exists()
+
+
+def test_rows_and_indexes_of_an_erased_key_are_gone(tmp_path):
+    upserts = Upserts(f"iceberg:{tmp_path}/shop.newest")
+    upserts.run(*[b"key-%d" % number for number in range(9)], value=b"first")
+    upserts.run(b"key-3", b"key-5", value=b"second")
+    assert erase(upserts.address, [b"key-5"], FS).rows == 1
+    assert compact(upserts.address, FS, SystemClock()).files_after == 1
+    gone = vacuum(upserts.address, FS, retention_hours=0).files
+    assert [name for name in gone if name.startswith("_keys/")]
+    upserts.run(b"key-1", value=b"third")
+    vacuum(upserts.address, FS, retention_hours=0)
+    root = Path(load_table(upserts.address, FS).location)
+    names = set(load_table(upserts.address, FS).file_names())
+    assert {path.name for path in root.rglob("part-*.parquet")} == names
+    assert {path.name.removesuffix(".keys") for path in (root / "_keys").iterdir()} == names
+    assert not [path for path in root.rglob("*") if path.is_file() and b"key-5" in path.read_bytes()]
+    assert load_table(upserts.address, FS).dataset().count_rows() == 8
+    assert audit_stored_files(upserts.address).findings == ()
 
 
 def test_upkeep_keeps_an_iceberg_table(address):
