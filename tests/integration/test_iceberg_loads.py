@@ -24,6 +24,7 @@ from millrace_pipelines.warehouse.load.load import load_topic, reload_topic
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_support.command_runner import CommandRunner
+from millrace_support.iceberg_catalogs import CATALOGS, catalog
 from millrace_support.iceberg_tables import load_range, made
 from millrace_support.pages import blocks
 
@@ -58,9 +59,16 @@ def topic(broker):
         )
 
 
+@pytest.fixture(scope="module", params=CATALOGS)
+def tables(request, tmp_path_factory):
+    """What the addresses of a catalog's tables begin with."""
+    with catalog(request.param, tmp_path_factory.mktemp(request.param)) as prefix:
+        yield prefix
+
+
 @pytest.fixture
-def options(broker, tmp_path):
-    table = f"iceberg:{tmp_path}/lake/shop.events"
+def options(broker, tables, tmp_path):
+    table = f"{tables}shop.events_{tmp_path.name.replace('-', '_')}"
     return LoadOptions(topic="events", table=table, bootstrap=broker.bootstrap, max_records_per_task=40)
 
 

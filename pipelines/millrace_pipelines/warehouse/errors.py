@@ -18,7 +18,7 @@ WarehouseError
 │   ├── StoreDeniedError      a store that refuses the credentials, or a right that they lack
 │   └── BucketNotFoundError   a bucket that its store does not have
 ├── CatalogError              an Iceberg catalog that can't be asked; another run may pass
-├── UnsafeStoreError          a store in which two writers could overwrite one another's commit
+├── UnsafeStoreError          a store or catalog in which two writers could overwrite one another's commit
 ├── LeaseLostError            an operation that was taken for dead; nothing of it was committed
 └── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
 """
@@ -109,7 +109,7 @@ class CatalogError(WarehouseError, retriable=True):
 
 
 class UnsafeStoreError(WarehouseError):
-    """A store does not honour conditional writes, so that a commit could overwrite another."""
+    """A store or catalog does not honour conditional writes, so that a commit could overwrite another."""
 
 
 class LeaseLostError(WarehouseError, retriable=True):

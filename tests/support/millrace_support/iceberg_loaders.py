@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import random
 import uuid
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any
 
 from millrace_pipelines.warehouse.errors import StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_to_write
@@ -17,7 +19,9 @@ LONGEST_RANGE = 10
 
 
 def prepared() -> ForkServerContext:
-    """Returns how such processes are started: from one that has imported what they need."""
+    """Returns how such processes are started: from a new one that has imported what they need, and this environment."""
+    server: Any = vars(forkserver)["_forkserver"]  # it has the environment of when it was started
+    vars(type(server))["_stop"](server)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "millrace_pipelines.warehouse.iceberg.table"])
     return context

@@ -89,6 +89,11 @@ def other_engine(address: str) -> PyIcebergTable:
     return catalogs.load(parse_address(address))
 
 
+def kind_of(address: str) -> type[Catalog]:
+    """Returns the kind of a table's catalog."""
+    return type(catalogs.catalog_of(parse_address(address)))
+
+
 class LostAnswerError(Exception):
     """The connection broke before the answer came."""
 

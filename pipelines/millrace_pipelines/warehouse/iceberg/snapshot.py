@@ -24,6 +24,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
+from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.iceberg.ledger_state import (
     COPY,
     LedgerState,
@@ -55,17 +56,6 @@ if TYPE_CHECKING:
 NAME_PROPERTY = "comment"
 FORMAT_VERSION = 2
 ABANDONED = "rolled back"
-SCHEMES = {"s3a": "s3", "s3n": "s3"}
-
-
-def location_in_stores(location: str) -> str:
-    """Returns where a table's files are as `store_at` takes it, from its location in Iceberg's metadata."""
-    scheme, colon, rest = location.partition(":")
-    if not colon:
-        return location.rstrip("/")
-    if scheme == "file":
-        return f"/{rest.strip('/')}"
-    return f"{SCHEMES.get(scheme, scheme)}:{rest.rstrip('/')}"
 
 
 class Snapshot:
@@ -75,7 +65,7 @@ class Snapshot:
         self._address = address
         self._fs = fs
         self._table = table
-        self._store = store_at(location_in_stores(table.metadata.location), fs)
+        self._store = store_at(address_in_stores(table.metadata.location), fs)
         self._state: tuple[str, LedgerState] | None = None
 
     @property
@@ -191,7 +181,7 @@ class Snapshot:
 
     def _name_of(self, path: str) -> str:
         """Returns a file's name below the table's location; the whole path of one that is elsewhere."""
-        place = location_in_stores(path)
+        place = address_in_stores(path)
         return place.removeprefix(f"{self.location}/")
 
     def _listed(self) -> list[tuple[str, ListedFile]]:

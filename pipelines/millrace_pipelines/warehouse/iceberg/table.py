@@ -135,10 +135,12 @@ class Table(Snapshot):
 
         Raises:
             TableRefusedError: The access is not given.
+            UnsafeStoreError: Its catalog does not keep two commits apart.
             LedgerError: Its ledger and its rows don't belong together.
         """
         table = cls.load(address, fs, clock)
         table.check_access(access)
+        catalogs.check_commits(parse_address(address))
         table.check_ledger_copy()
         return table
 

@@ -4,7 +4,7 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.errors import AddressError, TableRefusedError
 from millrace_pipelines.warehouse.formats import address_of, check_access_to_new
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, parse_address
-from millrace_pipelines.warehouse.iceberg.snapshot import location_in_stores
+from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
 from millrace_pipelines.warehouse.table.access import Access
 
@@ -57,7 +57,7 @@ def test_no_folder_is_made_of_an_address_in_a_catalog(ask):
      ("s3://b/t/", "s3://b/t"), ("s3a://b/t", "s3://b/t"), ("gs://b/t", "gs://b/t")],
 )  # fmt: skip
 def test_a_location_of_icebergs_is_one_of_a_store(location, expected):
-    assert location_in_stores(location) == expected
+    assert address_in_stores(location) == expected
 
 
 @pytest.mark.parametrize("access", Access)
