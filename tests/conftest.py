@@ -245,3 +245,9 @@ def zookeeper(tmp_path_factory):
     """Starts a ZooKeeper for the whole run; each test has its own chroot."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def any_address(request, tmp_path):
+    """The address of a table that is not there yet, in one format after the other."""
+    return f"{tmp_path}/table" if request.param == "delta" else f"iceberg:{tmp_path}/lake/shop.table"

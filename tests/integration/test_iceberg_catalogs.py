@@ -7,7 +7,7 @@ from pyiceberg.catalog import MetastoreCatalog
 
 from millrace_pipelines.warehouse.errors import AddressError, CatalogError, StaleLedgerError, UnsafeStoreError
 from millrace_pipelines.warehouse.formats import load_if_there, load_table, load_to_write
-from millrace_pipelines.warehouse.iceberg import catalogs, hive, table
+from millrace_pipelines.warehouse.iceberg import catalogs, hive, requests
 from millrace_pipelines.warehouse.iceberg.addresses import parse_address
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
 from millrace_support.iceberg_catalogs import CATALOGS, NAME, catalog, configured
@@ -139,7 +139,7 @@ def test_columns_and_properties_are_set_with_a_snapshot(address):
 
 
 def test_commits_expire_snapshots(address, monkeypatch):
-    monkeypatch.setattr(table, "KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr(requests, "KEPT_SNAPSHOTS", 5)
     for number in range(12):
         load_range(address, number + 1)
     assert len(other_engine(address).metadata.snapshots) == 5

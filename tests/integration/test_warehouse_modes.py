@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from millrace.client import Admin, Cluster
 from millrace.clock import SystemClock
@@ -16,8 +15,8 @@ from millrace_ops.cli.app import app
 from millrace_pipelines.spark.session import local_master, spark_session
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.completeness.audit import audit
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import KeylessRecordsError, ModeError, StaleLedgerError
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, read_ledger
 from millrace_pipelines.warehouse.ledger.plan import Selection
@@ -32,6 +31,7 @@ from millrace_support.command_runner import CommandRunner
 from millrace_support.findings import told
 from millrace_support.keyed_events import FS, At, Events, by_key, key, offsets, stored
 from millrace_support.loads import Loads
+from millrace_support.other_engines import delete_elsewhere
 
 SCHEMA = {"fields": [{"name": "name", "type": "string"}]}
 run = CommandRunner().invoke
@@ -60,8 +60,8 @@ def events(broker, cluster):
     return Events(cluster, broker.bootstrap)
 
 
-def test_upserts_keep_the_newest_value_of_each_key(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+def test_upserts_keep_the_newest_value_of_each_key(spark, events, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT)
     events.send(*((key(n % 30), b"%d" % n) for n in range(200)))
     first = load_topic(options, spark=spark)
     assert (first.rows, first.upserted.inserted, first.upserted.updated) == (200, 30, 0)
@@ -82,8 +82,14 @@ def test_upserts_keep_the_newest_value_of_each_key(spark, events, tmp_path):
         load_topic(replace(options, mode=Mode.APPEND), spark=spark)
 
 
-def test_of_two_upserts_one_commits_and_the_other_leaves_nothing(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+def unnamed_files(address):
+    """Returns the data files of a table that is not partitioned which this version does not name."""
+    table = load_table(address, FS)
+    return {str(path) for path in Path(table.location).glob("*.parquet")} - {*table.files()}
+
+
+def test_of_two_upserts_one_commits_and_the_other_leaves_nothing(spark, events, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT)
     events.send(*((key(n % 7), b"%d" % n) for n in range(50)))
 
     def race():
@@ -96,11 +102,14 @@ def test_of_two_upserts_one_commits_and_the_other_leaves_nothing(spark, events, 
     assert by_key(options.table) == events.newest
     assert audit(options.table) == []
     vacuum(options.table, FS, retention_hours=0)
-    assert sorted(map(str, Path(options.table).glob("*.parquet"))) == Table.load(options.table, FS).files()
+    assert (
+        sorted(map(str, Path(load_table(options.table, FS).location).glob("*.parquet")))
+        == load_table(options.table, FS).files()
+    )
 
 
-def test_records_without_a_key_stop_an_upsert_or_are_counted(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+def test_records_without_a_key_stop_an_upsert_or_are_counted(spark, events, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT)
     events.send((None, b"?"), (key(2), b"a"), (None, None))
     with pytest.raises(KeylessRecordsError, match="2 records have no key, the first in partition 0 at offset 0"):
         load_topic(options, spark=spark)
@@ -157,8 +166,8 @@ def test_an_erased_key_is_in_no_byte_after_vacuum(spark, events, tmp_path):
     assert audit(str(table)) == []
 
 
-def test_a_reload_replaces_a_range_in_one_commit(spark, events, tmp_path):
-    options = events.options(tmp_path / "t")
+def test_a_reload_replaces_a_range_in_one_commit(spark, events, any_address):
+    options = events.options(any_address)
     events.send(*((key(n), b"early %d" % n) for n in range(100)), timestamp_ms=1_700_000_000_000)
     load_topic(options, spark=spark)
     events.send(*((key(n), b"late %d" % n) for n in range(40)), timestamp_ms=1_800_000_000_000)
@@ -179,12 +188,12 @@ def test_a_reload_replaces_a_range_in_one_commit(spark, events, tmp_path):
     assert load_topic(options, spark=spark).version is None
 
 
-def test_a_reload_mends_what_something_else_deleted_or_doubled(spark, events, tmp_path):
-    options = events.options(tmp_path / "t")
+def test_a_reload_mends_what_something_else_deleted_or_doubled(spark, events, any_address):
+    options = events.options(any_address)
     for _ in range(2):
         events.send(*((key(n), b"%d" % n) for n in range(60)))
         load_topic(options, spark=spark)
-    DeltaTable(options.table).delete("partition = 0 and offset in (3, 40)")
+    delete_elsewhere(options.table, "partition = 0 and offset in (3, 40)")
     lost = "partition 0: 1 offsets are not there: 3"
     assert told(audit(options.table)) == [lost, lost.replace(": 3", ": 40")]
     reload_topic(options, Selection(from_offset=20, until_offset=50), spark=spark)
@@ -198,16 +207,16 @@ def test_a_reload_mends_what_something_else_deleted_or_doubled(spark, events, tm
     assert offsets(options.table) == events.all_offsets()
 
 
-def test_a_reload_mends_what_was_deleted_of_a_table_with_letters_and_erased_keys(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+def test_a_reload_mends_what_was_deleted_of_a_table_with_letters_and_erased_keys(spark, events, tmp_path, any_address):
+    options = events.options(any_address, schema=declared(tmp_path, {"name": "n", "type": "integer"}))
     values = (b'{"n": 1}', b'{"n": 5000000000}', b"?")
     events.send(*((key(n), values[n // 2 % 3]) for n in range(60)))
     load_topic(options, spark=spark)
     letters = dead_letters_dir(options.table)
     before = offsets(options.table) + offsets(letters)
     declared(tmp_path, {"name": "n", "type": "long"})
-    DeltaTable(options.table).delete("partition = 0 and offset = 9")
-    DeltaTable(letters).delete("partition = 1 and offset = 8")
+    delete_elsewhere(options.table, "partition = 0 and offset = 9")
+    delete_elsewhere(letters, "partition = 1 and offset = 8")
     assert len(audit(options.table)) == 2
     reload_topic(options, Selection(from_offset=5, until_offset=20), spark=spark)
     assert audit(options.table) == []
@@ -217,14 +226,15 @@ def test_a_reload_mends_what_was_deleted_of_a_table_with_letters_and_erased_keys
     assert audit(options.table) == []
 
 
-def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(spark, events, tmp_path):
+def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(spark, events, tmp_path, any_address):
+
     def declare(kind):
         fields = [{"name": "n", "type": kind}, {"name": "at", "type": "timestamp"}]
         declared = {"fields": fields, "event_time": {"column": "at", "granularity": "hour"}}
         (tmp_path / "schema.json").write_text(json.dumps(declared))
 
     declare("integer")
-    options = events.options(tmp_path / "t", schema=str(tmp_path / "schema.json"))
+    options = events.options(any_address, schema=str(tmp_path / "schema.json"))
     for _ in range(2):
         events.send(*((key(n), b'{"n": %d, "at": "2026-01-01T%02d:30:00Z"}' % (n, n % 3)) for n in range(30)))
         events.send((key(7), b'{"n": 5000000000, "at": "2026-01-01T00:00:00Z"}'), (key(8), b'{"n": 1}'), (key(9), b"?"))
@@ -240,18 +250,18 @@ def test_partitioned_tables_keep_their_folders_and_replayed_letters_count_once(s
     assert replay(ReplayOptions(table=options.table, schema=options.schema, run_id="a replay")).replayed == 2
     assert audit(options.table) == []
     assert erase(options.table, [key(7)], FS, run_id="an erasure").rows == 4
-    named = [commit.run_id for commit in commits_since(Table.load(options.table, FS), -1, COMMITS_AT_ONCE)]
+    named = [commit.run_id for commit in commits_since(load_table(options.table, FS), -1, COMMITS_AT_ONCE)]
     assert [one for one in named if one is not None] == ["a replay", "an erasure"]
     assert audit(options.table) == []
     reload_topic(options, Selection(from_offset=3), spark=spark)
     assert audit(options.table) == []
-    found = Table.load(options.table, FS).dataset().to_table().to_pylist()
+    found = load_table(options.table, FS).dataset().to_table().to_pylist()
     assert {row["at"] and row["at"].replace(minute=0) for row in found} == {row["event_hour"] for row in found}
     assert key(7) not in {row["key"] for row in found}
 
 
-def test_a_reload_beside_a_load_and_one_beside_a_reload(spark, events, tmp_path):
-    options = events.options(tmp_path / "t")
+def test_a_reload_beside_a_load_and_one_beside_a_reload(spark, events, any_address):
+    options = events.options(any_address)
     events.send(*((key(n), b"%d" % n) for n in range(100)))
     load_topic(options, spark=spark)
 
@@ -286,8 +296,8 @@ def test_ranges_into_another_table_and_backfill_below_it(spark, events, tmp_path
     assert audit(options.table) == []
 
 
-def test_newest_records_do_not_go_on_with_another_log(spark, events, cluster, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+def test_newest_records_do_not_go_on_with_another_log(spark, events, cluster, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT)
     events.send((key(0), b"1"), (key(0), b"2"))
     load_topic(options, spark=spark)
     Admin(cluster).delete_topic(events.topic)
@@ -304,8 +314,8 @@ def declared(directory, *fields):
     return str(directory / "schema.json")
 
 
-def test_of_two_backfills_one_commits_and_the_letters_stay(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+def test_of_two_backfills_one_commits_and_the_letters_stay(spark, events, tmp_path, any_address):
+    options = events.options(any_address, schema=declared(tmp_path, {"name": "n", "type": "integer"}))
     events.send(*((key(n), b'{"n": 1}' if n % 3 else b"?") for n in range(60)))
     reload_topic(options, Selection(from_offset=20), spark=spark)
     backfill = Selection(until_table_begins=True)
@@ -316,11 +326,11 @@ def test_of_two_backfills_one_commits_and_the_letters_stay(spark, events, tmp_pa
     assert audit(options.table) == []
 
 
-def test_a_backfill_that_stopped_after_its_letters_is_made_again(spark, events, tmp_path):
+def test_a_backfill_that_stopped_after_its_letters_is_made_again(spark, events, tmp_path, any_address):
     def stop():
         raise InterruptedError
 
-    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+    options = events.options(any_address, schema=declared(tmp_path, {"name": "n", "type": "integer"}))
     events.send(*((key(n), b'{"n": 1}' if n % 3 else b"?") for n in range(60)))
     reload_topic(options, Selection(from_offset=20), spark=spark)
     backfill = Selection(until_table_begins=True)
@@ -332,8 +342,8 @@ def test_a_backfill_that_stopped_after_its_letters_is_made_again(spark, events, 
     assert audit(options.table) == []
 
 
-def test_an_erased_key_does_not_come_back_as_a_letter_nor_in_a_file(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "string"}))
+def test_an_erased_key_does_not_come_back_as_a_letter_nor_in_a_file(spark, events, tmp_path, any_address):
+    options = events.options(any_address, schema=declared(tmp_path, {"name": "n", "type": "string"}))
     events.send((b"alice", b'{"n": "alice"}'), (key(1), b'{"n": "bob"}'))
     load_topic(options, spark=spark)
     erase(options.table, [b"alice"], FS)
@@ -346,11 +356,11 @@ def test_an_erased_key_does_not_come_back_as_a_letter_nor_in_a_file(spark, event
     assert audit(options.table) == []
 
 
-def test_letters_of_a_load_that_has_not_ended_are_left_and_told(spark, events, tmp_path):
+def test_letters_of_a_load_that_has_not_ended_are_left_and_told(spark, events, tmp_path, any_address):
     def stop():
         raise InterruptedError
 
-    options = events.options(tmp_path / "t", schema=declared(tmp_path, {"name": "n", "type": "integer"}))
+    options = events.options(any_address, schema=declared(tmp_path, {"name": "n", "type": "integer"}))
     events.send((key(0), b"?"), (key(0), b'{"n": 1}'), (key(2), b"?"))
     with pytest.raises(InterruptedError):
         load_topic(options, spark=spark, listener=At(Step.DEAD_LETTERS_COMMITTED, stop))
@@ -364,8 +374,8 @@ def test_letters_of_a_load_that_has_not_ended_are_left_and_told(spark, events, t
     assert audit(options.table) == []
 
 
-def test_a_reload_of_newest_records_leaves_those_without_a_key_out(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT, accept_keyless_records=True)
+def test_a_reload_of_newest_records_leaves_those_without_a_key_out(spark, events, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT, accept_keyless_records=True)
     events.send((None, b"?"), (key(2), b"a"))
     load_topic(options, spark=spark)
     with pytest.raises(KeylessRecordsError):
@@ -374,13 +384,12 @@ def test_a_reload_of_newest_records_leaves_those_without_a_key_out(spark, events
     shown = run(app, ["warehouse", *command, "--accept-keyless-records"])
     assert shown.exit_code == 0, shown.output
     assert by_key(options.table) == {key(2): b"a"}
-    left = {str(path) for path in Path(options.table).glob("*.parquet")} - set(Table.load(options.table, FS).files())
-    assert len(left) == 1, "but for the row of before, whatever no commit names is gone"
+    assert len(unnamed_files(options.table)) == 1, "but for the row of before, whatever no commit names is gone"
     assert audit(options.table) == []
 
 
-def test_a_table_of_newest_records_is_reloaded_up_to_its_end_only(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+def test_a_table_of_newest_records_is_reloaded_up_to_its_end_only(spark, events, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT)
     events.send(*((key(n % 9), b"%d" % n) for n in range(90)), (key(4), None))
     load_topic(options, spark=spark)
     with pytest.raises(ModeError, match="deleted ones would come back"):
@@ -390,8 +399,8 @@ def test_a_table_of_newest_records_is_reloaded_up_to_its_end_only(spark, events,
     assert audit(options.table) == []
 
 
-def test_a_reload_of_newest_records_brings_back_none_that_a_load_deletes_meanwhile(spark, events, tmp_path):
-    options = events.options(tmp_path / "t", mode=Mode.UPSERT)
+def test_a_reload_of_newest_records_brings_back_none_that_a_load_deletes_meanwhile(spark, events, any_address):
+    options = events.options(any_address, mode=Mode.UPSERT)
     events.send((key(0), b"1"), (key(1), b"1"))
     load_topic(options, spark=spark)
 
@@ -407,8 +416,8 @@ def test_a_reload_of_newest_records_brings_back_none_that_a_load_deletes_meanwhi
     assert audit(options.table) == []
 
 
-def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
-    options = events.options(tmp_path / "t")
+def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, any_address):
+    options = events.options(any_address)
     for _ in range(3):
         events.send(*((key(n), b"%d" % n) for n in range(20)))
         load_topic(options, spark=spark)
@@ -427,6 +436,6 @@ def test_upkeep_beside_a_running_load_disturbs_neither(spark, events, tmp_path):
     assert audit(options.table) == []
     shown = run(app, ["warehouse", "upkeep", options.table, "--min-small-files", "2", "--retain", "0"])
     assert "5 files" in shown.stdout
-    assert len(list(Path(options.table).glob("*.parquet"))) == 1
+    assert len(list(Path(load_table(options.table, FS).location).glob("*.parquet"))) == 1
     assert erase(options.table, [key(0)], FS).rows == 4
     assert audit(options.table) == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millrace.clock import SystemClock
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.keys.erase import erase
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
@@ -25,6 +25,7 @@ FS = OsFileSystem()
 PARTITIONS = 2
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
 BY_VECTORS = {"delta.enableDeletionVectors": "true"}
+KINDS = [("", {}), ("", BY_VECTORS), ("iceberg:", {})]
 
 keys = st.integers(0, 7).map(lambda number: b"key %d" % number)
 records = st.tuples(keys, st.none() | st.binary(max_size=4), st.integers(0, 50))
@@ -53,49 +54,50 @@ class Topic:
         return rows
 
 
-def upsert(directory, rows, ends):
-    table = Table.load(directory, FS)
+def upsert(address, rows, ends):
+    table = load_table(address, FS)
     staged = []
     for partition in range(PARTITIONS):
         mine = pa.Table.from_pylist([row for row in rows if row["partition"] == partition], ENVELOPE_SCHEMA)
-        with DataFileWriter(directory, "run", partition, ENVELOPE_SCHEMA, FS) as writer:
+        with DataFileWriter(table.location, "run", partition, ENVELOPE_SCHEMA, FS, field_ids=table.field_ids) as writer:
             writer.write(mine)
             staged += [file for file in [writer.finish()] if file is not None]
     following = {partition: LedgerEntry(0, end) for partition, end in ends.items()}
     expected, transactions = swap(ledger_of(table), following)
     upsert = Upsert(staged, FS, expected=expected, transactions=transactions, lineage={})
-    return upsert.commit(directory)[1]
+    return upsert.commit(address)[1]
 
 
 def indexes(directory):
     return sorted(Path(directory, "_keys").glob("**/*.keys"))
 
 
-def held(directory):
-    table = Table.load(directory, FS)
+def held(address):
+    table = load_table(address, FS)
     rows = table.dataset().to_table().to_pylist()
     assert len(rows) == len({row["key"] for row in rows})
     return {row["key"]: (row["value"], row["partition"], row["offset"]) for row in rows}
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(steps, max_size=8), st.sampled_from([{}, BY_VECTORS]))
-def test_the_table_is_the_newest_value_of_each_key(steps, properties):
+@given(st.lists(steps, max_size=8), st.sampled_from(KINDS))
+def test_the_table_is_the_newest_value_of_each_key(steps, kind):
+    prefix, properties = kind
     directory = tempfile.mkdtemp(prefix="upsert-")
     try:
-        check(directory, steps, PROPERTIES | properties)
+        check(f"{prefix}{directory}/shop.events", steps, PROPERTIES | properties)
     finally:
         shutil.rmtree(directory)
 
 
-def check(directory, steps, properties):
-    Table.load_or_create(directory, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
-    topic, model, inserted = Topic(), {}, 0
+def check(address, steps, properties):
+    table = load_or_create(address, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
+    topic, model, inserted, directory = Topic(), {}, 0, table.location
     for step in steps:
         if step == "compact":
-            compact(directory, FS, SystemClock())
+            compact(address, FS, SystemClock())
         elif step == "vacuum":
-            vacuum(directory, FS, retention_hours=0)
+            vacuum(address, FS, retention_hours=0)
         elif step == "lose an index":
             for path in indexes(directory)[:1]:
                 path.unlink()
@@ -103,7 +105,7 @@ def check(directory, steps, properties):
             for path in indexes(directory)[-1:]:
                 path.write_bytes(path.read_bytes()[:-1] + b"?")
         elif isinstance(step, bytes):
-            assert erase(directory, [step], FS).rows == (step in model)
+            assert erase(address, [step], FS).rows == (step in model)
             inserted -= step in model
             model.pop(step, None)
         else:
@@ -111,8 +113,8 @@ def check(directory, steps, properties):
             for row in rows:
                 model[row["key"]] = (row["value"], row["partition"], row["offset"])
             model = {key: row for key, row in model.items() if row[0] is not None}
-            counts = upsert(directory, rows, topic.ends)
+            counts = upsert(address, rows, topic.ends)
             inserted += counts.inserted - counts.deleted
             assert counts.stale == counts.keyless == 0
-        assert held(directory) == model
+        assert held(address) == model
         assert len(model) == inserted

@@ -27,8 +27,9 @@ from millrace_pipelines.warehouse.load.history import TableCommit, described, ne
 from millrace_pipelines.warehouse.payload.event_time import EventTime
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.payload.types import type_text
-from millrace_pipelines.warehouse.rewrite import as_schema, file_schema, open_file
+from millrace_pipelines.warehouse.rewrite import file_schema, open_file
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
+from millrace_pipelines.warehouse.table.columns import as_schema, file_columns, under_present_names
 from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.open import mode_of, own_schema
 
@@ -101,13 +102,16 @@ def _last_rows(table: Table, name: str, rows: int) -> pa.Table:
         last = file.num_row_groups - 1
         if last < 0 or file.metadata.row_group(last).total_byte_size > MAX_ROW_GROUP_BYTES:
             return schema.empty_table()
-        columns = [column for column in schema.names if column in file.schema_arrow.names]
-        group = file.read_row_group(last, columns=columns, use_threads=False)
+        present = file_columns(file.schema_arrow, table.field_ids, schema.names)
+        names = [column.name for column in present.values()]
+        group = file.read_row_group(last, columns=names, use_threads=False)
         first = file.metadata.num_rows - group.num_rows
     kept = table.kept_rows().get(name)
     if kept is not None:
         group = group.filter(pa.array(kept[first : first + group.num_rows]))
-    return as_schema(group.slice(max(0, group.num_rows - rows)), schema)
+    newest = group.slice(max(0, group.num_rows - rows)).combine_chunks()
+    batches = [under_present_names(batch, present) for batch in newest.to_batches()]
+    return as_schema(pa.Table.from_batches(batches), schema) if batches else schema.empty_table()
 
 
 DESCRIPTIONS: Mapping[str, str] = {

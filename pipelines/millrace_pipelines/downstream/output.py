@@ -32,13 +32,13 @@ from millrace_pipelines.warehouse.formats import load_or_create, load_table, loa
 from millrace_pipelines.warehouse.rewrite import (
     CurrentFile,
     Rewrite,
-    as_schema,
     current_files,
     file_schema,
     read_rows,
     rewrite,
 )
 from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.columns import as_schema
 from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.table.table import Table
 

@@ -36,12 +36,12 @@ from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA, Dea
 from millrace_pipelines.warehouse.rewrite import (
     CurrentFile,
     Rewrite,
-    as_schema,
     blocks_of,
     current_files,
     rewrite,
 )
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
+from millrace_pipelines.warehouse.table.columns import as_schema
 from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter
 from millrace_pipelines.warehouse.table.lineage import Ranges
 from millrace_pipelines.warehouse.table.table import Table

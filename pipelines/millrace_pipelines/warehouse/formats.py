@@ -16,9 +16,8 @@ from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.delta import commits
 from millrace_pipelines.warehouse.delta.table import Table as DeltaLog
-from millrace_pipelines.warehouse.errors import TableNotFoundError, TableRefusedError
+from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.iceberg.addresses import is_iceberg, parse_address
-from millrace_pipelines.warehouse.iceberg.limits import NOT_YET
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.table import NOT_PARTITIONED, Table
@@ -114,9 +113,3 @@ def is_newest(address: str, version: int, fs: FileSystem) -> bool:
     if is_iceberg(address):
         return _iceberg().load(address, fs).version == version
     return commits.is_newest(address, version, fs)
-
-
-def check_access_to_new(address: str, access: Access) -> None:
-    """Raises TableRefusedError where a table that would be made at an address could not have an access."""
-    if is_iceberg(address) and access in NOT_YET:
-        raise TableRefusedError(f"{address}: {NOT_YET[access]}. Nothing was changed")

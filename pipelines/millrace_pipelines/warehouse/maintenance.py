@@ -21,6 +21,7 @@ Vacuum removes files that no reader needs any more:
     indexes of keys   as soon as their data file is gone
     deletion vectors  kept like the files that they are of (`delta.log_actions`); one that no version names is kept for
                       as long as any operation holds a lease, for its name has no operation
+    snapshots         of Iceberg, which expire first; metadata goes like files that were removed (`iceberg.garbage`)
 
 What the table names now, and what a running operation has written, stays whatever the retention. The log is synced
 before a file is removed, so that no power cut brings back a version that names it, and the removal is durable when the
@@ -205,13 +206,15 @@ def vacuum(
     """
     store = store_at(location_of(address, fs), fs)
     there = set(store.names())
-    table = load_table(address, fs)
+    table = load_table(address, fs, clock)
     table.check_access(Access.REARRANGE)
-    unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
     before_ms = clock.now_ms() - retention_hours * HOUR_MS
+    table.expire(before_ms, dry_run=True)
+    unneeded = [name for name in table.unneeded_files(retention_hours) if name in there]
     old_offsets = offset_files(store, sorted(there), before_ms)
     running = _running(address, fs, dry_run=dry_run)
-    table = load_table(address, fs)
+    table = load_table(address, fs, clock)
+    table.expire(before_ms, dry_run=dry_run)
     named = {
         *table.file_names(),
         *table.files_of_versions(before_ms),
@@ -252,15 +255,17 @@ def _running(address: str, fs: FileSystem, *, dry_run: bool) -> AbstractSet[str]
     What an operation whose lease had to be ended may still have on its way, a fence keeps out of the table and of its
     dead letters.
     """
-    location = location_of(address, fs)
-    asked = asked_leases(location, fs, dry_run=dry_run)
-    if asked.ended:
-        rows = address.rstrip("/").removesuffix(DEAD_LETTERS_SUFFIX)
-        for each in (rows, dead_letters_dir(rows)):
-            if (table := load_if_there(each, fs)) is not None:
-                table.fence()
-        forget_ended(location, asked.ended, fs)
-    return asked.held
+    rows = address.rstrip("/").removesuffix(DEAD_LETTERS_SUFFIX)
+    held: set[str] = set()
+    for location in {location_of(each, fs) for each in (address, rows) if load_if_there(each, fs) is not None}:
+        asked = asked_leases(location, fs, dry_run=dry_run)
+        held |= asked.held
+        if asked.ended:
+            for each in (rows, dead_letters_dir(rows)):
+                if (table := load_if_there(each, fs)) is not None:
+                    table.fence()
+            forget_ended(location, asked.ended, fs)
+    return held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

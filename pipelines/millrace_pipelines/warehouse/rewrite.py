@@ -31,12 +31,12 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from millrace.errors import WarehouseError
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Column, Columns, nulls_of
 from millrace_pipelines.warehouse.choices import Compression, settled_compression
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.table.access import Access
+from millrace_pipelines.warehouse.table.columns import as_schema, file_columns, under_present_names
 from millrace_pipelines.warehouse.table.files import (
     DataFile,
     DataFileWriter,
@@ -233,8 +233,9 @@ def every_block_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yields what `blocks_of` yields, and the rows that a deletion vector deletes, too."""
     with reading(table, name) as file:
-        present = [column for column in file.schema_arrow.names if columns is None or column in columns]
-        yield from row_blocks(file, most_rows, present)
+        present = file_columns(file.schema_arrow, table.field_ids, columns)
+        for batch in row_blocks(file, most_rows, [column.name for column in present.values()]):
+            yield under_present_names(batch, present)
 
 
 @contextmanager
@@ -264,18 +265,6 @@ def read_rows(table: AnyTable, name: str, columns: Collection[str] | None = None
     schema = pa.schema([column for column in file_schema(table) if columns is None or column.name in columns])
     for batch in blocks_of(table, name, columns=schema.names):
         yield as_schema(pa.Table.from_batches([batch]), schema)
-
-
-def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the rows with exactly a schema's columns, null in columns that they lack."""
-    if rows.schema.equals(schema):
-        return rows
-    present = set(rows.schema.names)
-    columns: list[Column | Columns] = [
-        rows.column(column.name).cast(column.type) if column.name in present else nulls_of(column.type, rows.num_rows)
-        for column in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def writer(

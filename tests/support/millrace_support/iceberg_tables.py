@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import CommitTableResponse
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.table import CommitTableRequest, CommitTableResponse
 from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.typedef import Record
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
 from millrace_pipelines.warehouse.formats import load_or_create, load_to_write
 from millrace_pipelines.warehouse.iceberg import catalogs
 from millrace_pipelines.warehouse.iceberg.addresses import parse_address
+from millrace_pipelines.warehouse.iceberg.ledger_state import summary_of
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
     TOPIC_PROPERTY,
@@ -92,6 +108,71 @@ def other_engine(address: str) -> PyIcebergTable:
 def kind_of(address: str) -> type[Catalog]:
     """Returns the kind of a table's catalog."""
     return type(catalogs.catalog_of(parse_address(address)))
+
+
+def compact_elsewhere(address: str) -> None:
+    """Joins all files of a table into one, in one commit of another program."""
+    table = other_engine(address)
+    with table.transaction() as change, change.update_snapshot().overwrite() as overwrite:
+        for task in table.scan().plan_files():
+            overwrite.delete_data_file(task.file)
+        for file in _dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io):
+            overwrite.append_data_file(file)
+
+
+class _DeletesWriter(ManifestWriterV2):
+    """Writes a manifest of files with deletes, which PyIceberg has no writer of."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def delete_positions(address: str, positions: Mapping[str, Sequence[int]], *, by_equality: bool = False) -> None:
+    """Deletes rows of files, by name, as other engines do with format version 2: by a file of positions.
+
+    With `by_equality` the file is said to hold values instead.
+    """
+    table = other_engine(address)
+    metadata, location = table.metadata, table.metadata.location.rstrip("/")
+    assert isinstance(metadata, TableMetadataV2)
+    snapshot_id, number = metadata.new_snapshot_id(), metadata.last_sequence_number + 1
+    places = sorted((f"{location}/{name}", position) for name, rows in positions.items() for position in rows)
+    path = f"{location}/deletes-{snapshot_id}.parquet"
+    columns = {"file_path": [file for file, _ in places], "pos": [position for _, position in places]}
+    pq.write_table(pa.table(columns), path.removeprefix("file://"))
+    file = IcebergFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES if by_equality else DataFileContent.POSITION_DELETES,
+        file_path=path, file_format=FileFormat.PARQUET, partition=Record(), record_count=len(places),
+        file_size_in_bytes=os.path.getsize(path.removeprefix("file://")), equality_ids=[1] if by_equality else None,
+    )  # fmt: skip
+    manifest, listed = (f"{location}/metadata/{name}-{snapshot_id}.avro" for name in ("deletes", "snap"))
+    with _DeletesWriter(
+        metadata.spec(), metadata.schema(), table.io.new_output(manifest), snapshot_id, "deflate"
+    ) as output:
+        output.add_entry(
+            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
+        )
+    before = metadata.current_snapshot()
+    assert before is not None
+    with write_manifest_list(
+        2, table.io.new_output(listed), snapshot_id, before.snapshot_id, number, "deflate"
+    ) as manifests:
+        manifests.add_manifests([output.to_manifest_file(), *before.manifests(table.io)])
+    totals = {name: number for name, number in summary_of(before).items() if name.startswith("total-")}
+    snapshot = {
+        "snapshot-id": snapshot_id, "parent-snapshot-id": before.snapshot_id, "sequence-number": number,
+        "timestamp-ms": metadata.last_updated_ms + 1, "manifest-list": listed, "schema-id": metadata.current_schema_id,
+        "summary": {"operation": "delete", **totals, "total-delete-files": "1"},
+    }  # fmt: skip
+    moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
+    updates = [{"action": "add-snapshot", "snapshot": snapshot}, moved]
+    identifier = {"namespace": ["shop"], "name": "any"}
+    request = CommitTableRequest.model_validate({"identifier": identifier, "requirements": [], "updates": updates})
+    table.catalog.commit_table(table, request.requirements, request.updates)
 
 
 class LostAnswerError(Exception):

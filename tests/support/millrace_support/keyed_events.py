@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from millrace.client import Admin, Cluster, SyncProducer
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.load.options import LoadOptions, SilentListener, Step
 
 FS = OsFileSystem()
@@ -73,9 +73,9 @@ def key(number: int) -> bytes:
     return b"key %d" % number
 
 
-def stored(directory: str | Path) -> list[dict[str, Any]]:
+def stored(address: str | Path) -> list[dict[str, Any]]:
     """Returns the rows of a table."""
-    files = Table.load(str(directory), FS).files()
+    files = load_table(str(address), FS).files()
     return ds.dataset(files).to_table().to_pylist() if files else []
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millrace.fs import OsFileSystem
 from millrace.records.absent import intervals_of
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, Column, nulls_of
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
     TOPIC_PROPERTY,
@@ -30,6 +30,7 @@ from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, NamedFile
 from millrace_pipelines.warehouse.table.lineage import LineageRange, OffsetPage, keep_offsets, packed
+from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
 
 FS = OsFileSystem()
@@ -40,27 +41,27 @@ class Loads:
     """Writes the table of the topic `events`, partition by partition, and the dead letters beside it.
 
     Args:
-        directory: Where the table is created, unless it is there.
+        address: Where the table is created, in the format that this means, unless it is there.
         properties: Its properties.
         schema: Its columns.
     """
 
     def __init__(
-        self, directory: str, properties: Mapping[str, str] = PROPERTIES, schema: pa.Schema = ENVELOPE_SCHEMA
+        self, address: str, properties: Mapping[str, str] = PROPERTIES, schema: pa.Schema = ENVELOPE_SCHEMA
     ) -> None:
-        self.directory = directory
+        self.address = address
         self._properties = properties
         self._schema = schema
-        self.table(directory)
+        self.directory = self.table(address).location
 
-    def table(self, directory: str, schema: pa.Schema | None = None) -> Table:
+    def table(self, address: str, schema: pa.Schema | None = None) -> Table:
         """Loads a table, which is created unless it is there."""
         columns = schema or self._schema
-        return Table.load_or_create(directory, FS, schema=columns, name="events", configuration=self._properties)
+        return load_or_create(address, FS, schema=columns, name="events", configuration=self._properties)
 
     def write(
         self,
-        directory: str,
+        address: str,
         offsets: Sequence[int],
         partition: int = 0,
         schema: pa.Schema | None = None,
@@ -78,7 +79,8 @@ class Loads:
             pa.array(given[field.name], field.type) if field.name in given else nulls_of(field.type, len(offsets))
             for field in columns
         ]
-        with DataFileWriter(directory, "load", 0, columns, FS) as writer:
+        table = self.table(address, columns)
+        with DataFileWriter(table.location, "load", 0, columns, FS, field_ids=table.field_ids) as writer:
             writer.write(pa.Table.from_arrays(arrays, schema=columns))
             file = writer.finish()
         assert file is not None
@@ -103,7 +105,7 @@ class Loads:
         Where it `keeps` the offsets of rows and letters, it does as loads do, and else as those of older versions did.
         """
         low, high = span
-        table = self.table(self.directory)
+        table = self.table(self.address)
         expected, transactions = swap(ledger_of(table), {partition: LedgerEntry(low, high)})
         compacted = high - low - len(rows) - len(dead)
         claim = LineageRange(
@@ -116,11 +118,11 @@ class Loads:
             page = _page(partition, span, [*rows, *dead])
             lineage["recorded"] = keep_offsets(store_at(self.directory, FS), "load", [page])
         if dead:
-            beside = dead_letters_dir(self.directory)
+            beside = dead_letters_dir(self.address)
             letters = self.table(beside, DEAD_LETTER_SCHEMA)
             file = self.write(beside, dead, partition, DEAD_LETTER_SCHEMA)
             letters.commit([file], expected={}, transactions=transactions, lineage=lineage)
-        files = [self.write(self.directory, rows, partition, values=values)] if rows else []
+        files = [self.write(self.address, rows, partition, values=values)] if rows else []
         return table.commit(files, expected=expected, transactions=transactions, lineage=lineage)
 
     def reload(
@@ -135,23 +137,23 @@ class Loads:
     ) -> int:
         """Commits what a reload of one range that the table has would read."""
         part = OffsetRange(partition, *span)
-        beside = dead_letters_dir(self.directory)
+        beside = dead_letters_dir(self.address)
         letters = self.table(beside, DEAD_LETTER_SCHEMA)
         records = len(rows) + len(dead)
         result = TaskResult(
             range=part, records=records, absent=part.offsets - records, dead_letters=len(dead),
             recorded=_page(partition, span, [*rows, *dead]).packed,
-            files=(self.write(self.directory, rows, partition, values=values),) if rows else (),
+            files=(self.write(self.address, rows, partition, values=values),) if rows else (),
             dead_letter_files=(self.write(beside, dead, partition, DEAD_LETTER_SCHEMA),) if dead else (),
         )  # fmt: skip
         ranges = verify_results([part], [result], is_compacted=True)
         written = Written((result,), tuple(ranges)).keeping(store_at(self.directory, FS), "load")
         plan = ReloadPlan(earlier=(), replaced=(part,), lost=(), following={})
-        options = LoadOptions(topic="events", table=self.directory, bootstrap="127.0.0.1:1")
-        report = ReloadReport(topic="events", table=self.directory, replaced=written.ranges)
+        options = LoadOptions(topic="events", table=self.address, bootstrap="127.0.0.1:1")
+        report = ReloadReport(topic="events", table=self.address, replaced=written.ranges)
         lineage = {**lineage_of_reload(options, "load", report, 0), **written.recorded}
         replacement = Replacement(
-            self.table(self.directory), plan, written,
+            self.table(self.address), plan, written,
             lineage=lineage, load_id="load", fs=FS, accept_keyless=False, tasks=tasks,
         )  # fmt: skip
         replacement.commit_dead_letters(letters)
@@ -162,23 +164,23 @@ class Loads:
         offsets: Sequence[int],
         partition: int = 0,
         lineage: Mapping[str, object] | None = None,
-        directory: str | None = None,
+        address: str | None = None,
         values: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
         """Commits rows that no load has in its lineage."""
-        directory = directory or self.directory
-        files = [self.write(directory, offsets, partition, values=values)] if offsets else []
-        Table.load(directory, FS).commit(files, expected={}, transactions={}, lineage=lineage or {"kind": "other"})
+        address = address or self.address
+        files = [self.write(address, offsets, partition, values=values)] if offsets else []
+        load_table(address, FS).commit(files, expected={}, transactions={}, lineage=lineage or {"kind": "other"})
 
-    def remove(self, directory: str | None = None, lineage: Mapping[str, object] | None = None, which: int = 0) -> None:
+    def remove(self, address: str | None = None, lineage: Mapping[str, object] | None = None, which: int = 0) -> None:
         """Takes a file out of the table."""
-        table = Table.load(directory or self.directory, FS)
+        table = load_table(address or self.address, FS)
         file = NamedFile(name=table.file_names()[which])
         table.commit([], removed=[file], expected={}, transactions={}, lineage=lineage or {"kind": "other"})
 
     def files(self) -> list[Path]:
         """Returns the paths of the table's files."""
-        return [Path(path) for path in Table.load(self.directory, FS).files()]
+        return [Path(path) for path in load_table(self.address, FS).files()]
 
 
 def _page(partition: int, span: tuple[int, int], offsets: Sequence[int]) -> OffsetPage:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from millrace.fs import FileSystem, OsFileSystem
 from millrace_pipelines.warehouse.choices import Compression, Mode
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_to_write
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.payload.schema import PayloadSchema
 from millrace_pipelines.warehouse.table.files import write_file
@@ -45,7 +45,7 @@ def open_tables(
 ) -> LoadTables:
     """Looks at the tables and makes what is missing; raises what `look_at_tables` and `make_tables` raise."""
     found = look_at_tables(
-        location, topic, topic_id, payload, fs, mode=mode, compression=compression, load=Table.load_to_write
+        location, topic, topic_id, payload, fs, mode=mode, compression=compression, load=load_to_write
     )
     return make_tables(found, fs)
 

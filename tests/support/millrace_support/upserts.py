@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 
 from millrace.fs import OsFileSystem
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA, binaries, combined, values_of
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.keys.upsert import Upsert, UpsertCounts
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, index_name
+from millrace_pipelines.warehouse.table.table import Table
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id", "millrace.mode": "upsert"}
@@ -23,11 +24,12 @@ BY_VECTORS = {"delta.enableDeletionVectors": "true"}
 class Upserts:
     """A table of the topic `events`, which has one partition, and the runs that upsert into it."""
 
-    def __init__(self, location: Path, properties: Mapping[str, str] | None = None) -> None:
-        self.location = str(location)
+    def __init__(self, address: Path | str, properties: Mapping[str, str] | None = None) -> None:
+        self.address = str(address)
         self.next_offset = 0
         properties = PROPERTIES | dict(properties or {})
-        Table.load_or_create(self.location, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
+        made = load_or_create(self.address, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
+        self.location = made.location
 
     def run(
         self, *keys: bytes, value: bytes | None = b"v", between: Callable[[], object] = lambda: None
@@ -38,7 +40,7 @@ class Upserts:
         upsert = Upsert([file], FS, expected=expected, transactions=transactions, lineage={"kind": "load"})
         between()
         try:
-            return upsert.commit(self.location)[1]
+            return upsert.commit(self.address)[1]
         finally:
             Path(self.location, file.name).unlink()
 
@@ -52,7 +54,7 @@ class Upserts:
         envelope = {"topic": "events", "partition": 0, "timestamp": 0, "value": value, "headers": []}
         rows = [envelope | {"offset": offset, "key": key} for offset, key in enumerate(keys, self.next_offset)]
         self.next_offset += len(keys)
-        with DataFileWriter(self.location, "run", 0, ENVELOPE_SCHEMA, FS) as writer:
+        with DataFileWriter(self.location, "run", 0, ENVELOPE_SCHEMA, FS, field_ids=self.table.field_ids) as writer:
             writer.write(pa.Table.from_pylist(rows, ENVELOPE_SCHEMA))
             file = writer.finish()
         assert file is not None
@@ -61,7 +63,7 @@ class Upserts:
     @property
     def table(self) -> Table:
         """The newest version."""
-        return Table.load(self.location, FS)
+        return load_table(self.address, FS)
 
     def names(self) -> set[str]:
         """Returns the names of the table's data files."""

@@ -28,6 +28,7 @@ from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.dead_letters import MARKED_COLUMNS, Pending, completed, first_ledger, pending_replay
 from millrace_pipelines.warehouse.ledger.ledger import former_ledgers, ledger_of
+from millrace_pipelines.warehouse.table.columns import file_columns
 from millrace_pipelines.warehouse.table.lineage import OffsetPage, offsets_in, pages_of
 from millrace_pipelines.warehouse.table.table import AddedFile, Table
 from millrace_pipelines.warehouse.tables.open import mode_of
@@ -127,10 +128,12 @@ class Reader:
     def _columns_of(self, group: RowGroup, names: Sequence[str], wanted: Flags | None) -> pa.Table:
         try:
             with pq.ParquetFile(group.path, filesystem=self.table.filesystem, page_checksum_verification=True) as file:
-                there = [name for name in names if name in file.schema_arrow.names]
-                rows = file.read_row_group(group.index, columns=there, use_threads=False)
+                there = file_columns(file.schema_arrow, self.table.field_ids, names)
+                named = [there[name].name for name in names if name in there]
+                rows = file.read_row_group(group.index, columns=named, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise UnreadableError(group.path, _unreadable(error)) from error
+        rows = rows.select(named).rename_columns([name for name in names if name in there])
         return rows if wanted is None else rows.filter(pa.array(wanted))
 
     def footer(self, name: str, action: AddedFile) -> Footer:

@@ -198,6 +198,9 @@ class Snapshot:
             for action in actions
         }
 
+    def expire(self, since_ms: int, *, dry_run: bool) -> None:
+        """Does nothing: the log says when files were removed, and is cleaned by itself."""
+
     def unneeded_files(self, retention_hours: int) -> list[str]:
         """Returns the names of files that are not in this version, and were removed or written so many hours ago."""
         unneeded = self._delta.vacuum(retention_hours, dry_run=True, enforce_retention_duration=False, full=True)

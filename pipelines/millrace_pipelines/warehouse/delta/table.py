@@ -182,6 +182,10 @@ class Table(Snapshot):
         """Returns False: few readers know Delta's table feature for widened columns, so that files are rewritten."""
         return False
 
+    def ids_for(self, columns: pa.Schema) -> FieldIds:  # noqa: ARG002  # names are enough
+        """Returns none, as `field_ids` does."""
+        return NO_IDS
+
     @property
     def row_marker(self) -> MarkRows | None:
         """Returns what deletes rows of a file by a vector; None where the table does not ask for vectors."""
@@ -390,12 +394,6 @@ class Table(Snapshot):
         lineage: WrittenLineage,
     ) -> int:
         """Replaces all files by the given ones, under another schema, in one commit.
-
-        Args:
-            schema: The table's columns from now on.
-            files: Synced files that hold the table's rows.
-            expected: Application ids with versions; no other commit may move them meanwhile.
-            lineage: What this commit did.
 
         Raises:
             StaleLedgerError: Another commit came first; nothing was committed.

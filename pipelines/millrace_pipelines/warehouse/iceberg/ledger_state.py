@@ -48,10 +48,11 @@ class LedgerState(NamedTuple):
 NOTHING = LedgerState(0, 0, {}, {})
 
 
-def ancestors(metadata: TableMetadata) -> list[Snapshot]:
-    """Returns the snapshots of `main`, newest first, as far as they are not expired."""
+def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> list[Snapshot]:
+    """Returns the snapshots of `main`, or from another one on, newest first, as far as they are not expired."""
     by_id, found = {one.snapshot_id: one for one in metadata.snapshots}, []
-    newest = None if metadata.current_snapshot_id is None else by_id.get(metadata.current_snapshot_id)
+    first = metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    newest = None if first is None else by_id.get(first)
     while newest is not None:
         found.append(newest)
         newest = None if newest.parent_snapshot_id is None else by_id.get(newest.parent_snapshot_id)
@@ -133,6 +134,12 @@ def copied(state: LedgerState, lineage: WrittenLineage, *, snapshot: int, rows: 
         "lineage": lineage,
     }
     return {COPY: json.dumps(copy, separators=(",", ":"))}
+
+
+def copied_snapshot(metadata: TableMetadata) -> int | None:
+    """Returns the id of the snapshot that the copy in the table's properties was written with; None without one."""
+    copy = metadata.properties.get(COPY)
+    return None if copy is None else int(json.loads(copy)["snapshot"])
 
 
 def nested(transactions: Mapping[str, int]) -> Nested:

@@ -6,7 +6,7 @@
     struct, list, map                     struct, list, map; each of their fields has an id, too
 
 A field keeps its id for ever, whatever its name, its place and its type become. Iceberg widens int to long, float to
-double and the precision of decimals in its metadata alone; other widenings of Millrace's rewrite files.
+double and the precision of decimals in its metadata alone; for other widenings files are rewritten under new ids.
 """
 
 from __future__ import annotations
@@ -62,17 +62,40 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
     return Schema(*_fields(columns, (), count(1)))
 
 
-def evolved(schema: Schema, columns: Iterable[Field], last_id: int) -> Schema:
+def evolved(columns: Iterable[Field], schema: Schema, last_id: int) -> Schema:
     """Returns a schema with these columns added, or widened where it has them; others stay as they are.
 
     Args:
-        schema: The table's schema.
         columns: Top-level columns, each with all of its inner fields.
+        schema: The table's schema.
         last_id: The highest id that the table has ever given.
     """
     ids, by_name = count(last_id + 1), {column.name: column for column in columns}
     kept = [_field(by_name.pop(field.name), field, ids) if field.name in by_name else field for field in schema.fields]
     return Schema(*kept, *_fields(by_name.values(), (), ids), identifier_field_ids=schema.identifier_field_ids)
+
+
+def replaced(columns: pa.Schema, schema: Schema, last_id: int) -> Schema:
+    """Returns a schema of exactly these columns, for a table all of whose files are replaced.
+
+    A column keeps its id where its type stays, or can be promoted to the new one; else it is a new one with its name,
+    and so is a field inside of a struct.
+    """
+    fields = _fields(columns, _promoted(schema.fields, columns), count(last_id + 1))
+    stay = {field.field_id for field in fields}
+    return Schema(*fields, identifier_field_ids=[one for one in schema.identifier_field_ids if one in stay])
+
+
+def _promoted(fields: Iterable[NestedField], columns: Iterable[Field]) -> Iterator[NestedField]:
+    """Yields the fields, and those inside of structs, that can be promoted to the columns of their names."""
+    kinds = {column.name: column.type for column in columns}
+    for field in fields:
+        kind = kinds.get(field.name)
+        if isinstance(field.field_type, StructType) and kind is not None and pa.types.is_struct(kind):
+            inner = StructType(*_promoted(field.field_type.fields, _children(kind)))
+            yield field.model_copy(update={"field_type": inner})
+        elif kind is not None and _is_promoted(field.field_type, kind):
+            yield field
 
 
 def widens(schema: Schema, columns: Iterable[Field]) -> bool:

@@ -20,10 +20,13 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.transforms import DayTransform, HourTransform
 from pyiceberg.types import PrimitiveType
 
+from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import TableRefusedError
+from millrace_pipelines.warehouse.iceberg import garbage
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
+from millrace_pipelines.warehouse.iceberg.deleted_rows import kept_rows
 from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.iceberg.ledger_state import (
     COPY,
@@ -34,19 +37,20 @@ from millrace_pipelines.warehouse.iceberg.ledger_state import (
     summary_of,
     version_of,
 )
-from millrace_pipelines.warehouse.iceberg.limits import NOT_YET
 from millrace_pipelines.warehouse.iceberg.manifests import (
     ListedFile,
     bounds_of,
     has_deletes,
     listed_files,
+    manifests_of,
     partition_texts,
 )
 from millrace_pipelines.warehouse.iceberg.schema import arrow_schema, ids_of
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.access import Access
-from millrace_pipelines.warehouse.table.files import FieldIds
+from millrace_pipelines.warehouse.table.columns import as_schema, file_columns, is_as_now, under_present_names
+from millrace_pipelines.warehouse.table.files import FieldIds, digest_text
 from millrace_pipelines.warehouse.table.lineage import Lineage, kept_lineage
 from millrace_pipelines.warehouse.table.table import Commit
 
@@ -61,12 +65,14 @@ ABANDONED = "rolled back"
 class Snapshot:
     """A version of a table; reading it never sees a later commit."""
 
-    def __init__(self, address: IcebergAddress, table: PyIcebergTable, fs: FileSystem) -> None:
+    def __init__(self, address: IcebergAddress, table: PyIcebergTable, fs: FileSystem, clock: Clock) -> None:
         self._address = address
         self._fs = fs
+        self._clock = clock
         self._table = table
         self._store = store_at(address_in_stores(table.metadata.location), fs)
         self._state: tuple[str, LedgerState] | None = None
+        self._kept: tuple[str, Mapping[str, Flags]] | None = None
 
     @property
     def _metadata(self) -> TableMetadata:
@@ -156,8 +162,6 @@ class Snapshot:
     def check_access(self, access: Access) -> None:
         """Raises TableRefusedError for what is not done with such a table."""
         metadata = self._metadata
-        if access in NOT_YET:
-            raise TableRefusedError(f"{self.address}: {NOT_YET[access]}. Nothing was changed")
         if access is Access.READ:
             return
         if metadata.format_version != FORMAT_VERSION:
@@ -165,11 +169,15 @@ class Snapshot:
                 f"{self.address} has Iceberg's format version {metadata.format_version}, and Millrace appends to "
                 f"version {FORMAT_VERSION} only. Way on: load into another table. Nothing was changed"
             )
-        if not all(isinstance(field.transform, (DayTransform, HourTransform)) for field in metadata.spec().fields):
-            raise TableRefusedError(
-                f"{self.address} is partitioned by {metadata.spec()}, and Millrace writes partitions by day and hour "
-                "only. Way on: load into another table. Nothing was changed"
-            )
+        used = {metadata.default_spec_id}
+        if access is not Access.APPEND:
+            used |= {one.partition_spec_id for one in manifests_of(self._current, self._table.io)}
+        for spec in (metadata.specs()[one] for one in sorted(used)):
+            if not all(isinstance(field.transform, (DayTransform, HourTransform)) for field in spec.fields):
+                raise TableRefusedError(
+                    f"{self.address} is partitioned by {spec}, and Millrace writes partitions by day and hour only. "
+                    "Way on: load into another table. Nothing was changed"
+                )
 
     def check_ledger_copy(self) -> None:
         """Raises LedgerError where rows and ledger don't belong together."""
@@ -213,12 +221,12 @@ class Snapshot:
     def add_actions(self) -> pa.Table:
         """Returns a row for each data file, as `Table.add_actions` says."""
         listed, times = self._listed(), {one.snapshot_id: one.timestamp_ms for one in self._metadata.snapshots}
-        files = [file for _, file in listed]
+        files, kept = [file for _, file in listed], self.kept_rows()
         columns: dict[str, list[Any]] = {
             "path": [quote(name) for name, _ in listed],
             "size_bytes": [file.size_bytes for file in files],
             "modification_time": [times.get(file.snapshot_id, 0) for file in files],
-            "num_records": [file.rows for file in files],
+            "num_records": [int(kept[name].sum()) if name in kept else file.rows for name, file in listed],
         }
         for field in self._metadata.schema().fields:
             if isinstance(field.field_type, PrimitiveType) and any(field.field_id in file.nulls for file in files):
@@ -231,29 +239,44 @@ class Snapshot:
         return pa.table(columns)
 
     def kept_rows(self) -> Mapping[str, Flags]:
-        """Returns no masks; raises TableRefusedError where another engine deleted rows beside their files."""
-        if has_deletes(self._current, self._table.io):
-            raise TableRefusedError(
-                f"{self.address}: another engine deleted rows by delete files, which Millrace does not read. Way on: "
-                "Spark's procedure rewrite_data_files with delete-file-threshold 1, then it goes on"
-            )
-        return {}
+        """Returns, for each file of which another engine deleted rows, by name, a mask of those that are left.
+
+        Raises TableRefusedError where it deleted them by equality.
+        """
+        if self._kept is None or self._kept[0] != self._table.metadata_location:
+            files = dict(self._listed()) if has_deletes(self._current, self._table.io) else {}
+            kept = kept_rows(self._current, files, self._table.io, self.address)
+            self._kept = self._table.metadata_location, kept
+        return self._kept[1]
 
     def digests(self) -> dict[str, str]:
-        """Returns none: a manifest has no place for them."""
-        return {}
+        """Returns the CRC-32C, as text, of this version's files by name, where Millrace wrote them."""
+        return {name: digest_text(file.crc) for name, file in self._listed() if file.crc is not None}
 
     def dataset(self) -> ds.Dataset:
-        """Returns the rows of this version as a pyarrow dataset; in memory where names alone don't tell the columns."""
+        """Returns the rows of this version as a pyarrow dataset; those of some files are in memory.
+
+        These are files of which rows are deleted, or in which a column has another name than now.
+        """
         import pyarrow.dataset as ds  # noqa: PLC0415
 
-        if has_deletes(self._current, self._table.io) or self._is_renamed():
-            rows = self._table.scan().to_arrow()
-            columns = {name: rows.column(name).cast(self.schema.field(name).type) for name in self.schema.names}
-            return ds.dataset(pa.table(columns, schema=self.schema))
-        form = ds.ParquetFileFormat()
-        fragments = [form.make_fragment(path, filesystem=self.filesystem) for path in self.files()]
-        return ds.FileSystemDataset(fragments, self.schema, form, self.filesystem)
+        form, kept, whole = ds.ParquetFileFormat(), self.kept_rows(), list[ds.Fragment]()
+        left: list[pa.Table] = []
+        may_mislead = self._is_renamed()
+        for name in self.file_names():
+            fragment = form.make_fragment(self._store.path(name), filesystem=self.filesystem)
+            if name in kept or (may_mislead and not is_as_now(fragment.physical_schema, self.field_ids)):
+                rows = self._under_present_names(fragment.to_table(use_threads=False))
+                left.append(rows.filter(pa.array(kept[name])) if name in kept else rows)
+            else:
+                whole.append(fragment)
+        files = ds.FileSystemDataset(whole, self.schema, form, self.filesystem)
+        return ds.dataset([files, ds.dataset(pa.concat_tables(left))]) if left else files
+
+    def _under_present_names(self, rows: pa.Table) -> pa.Table:
+        present = file_columns(rows.schema, self.field_ids)
+        batches = [under_present_names(batch, present) for batch in rows.to_batches()]
+        return as_schema(pa.Table.from_batches(batches), self.schema) if batches else self.schema.empty_table()
 
     def _is_renamed(self) -> bool:
         """Returns whether a field has had another name, or a name another field, so that older files mislead."""
@@ -318,16 +341,30 @@ class Snapshot:
 
     def create_checkpoint(self) -> None:
         """Refuses: there is none."""
-        self.check_access(Access.REARRANGE)
+        raise TableRefusedError(
+            f"{self.address}: an Iceberg table has no checkpoints: each snapshot is read by itself. Nothing was changed"
+        )
 
     def sync_log(self) -> None:
         """Does nothing: what a catalog names is synced."""
 
-    def unneeded_files(self, retention_hours: int) -> list[str]:  # noqa: ARG002  # refused
-        """Refuses, as files are not removed yet."""
-        self.check_access(Access.REARRANGE)
-        return []
+    def unneeded_files(self, retention_hours: int) -> list[str]:
+        """Returns the names of files to which no snapshot leads, and that are old enough (`garbage`)."""
+        if not garbage.is_collected(self._metadata):
+            return []
+        needed, now_ms = self._needed(), self._clock.now_ms()
+        return garbage.unneeded(self._stored(), needed, now_ms=now_ms, retention_hours=retention_hours)
 
-    def files_of_versions(self, since_ms: int) -> set[str]:  # noqa: ARG002  # none are removed
-        """Returns none."""
-        return set()
+    def files_of_versions(self, since_ms: int) -> set[str]:
+        """Returns the names of the files of all snapshots, and of the one that was current at a time."""
+        name = garbage.list_before(self._stored(), since_ms)
+        path = f"{self._metadata.location.rstrip('/')}/{name}"
+        before = () if name is None else garbage.paths_in_list(path, self._table.io)
+        return self._needed() | garbage.names_below(before, self.location)
+
+    def _stored(self) -> list[garbage.StoredFile]:
+        return garbage.stored_files(self._store)
+
+    def _needed(self) -> set[str]:
+        paths = garbage.needed_paths(self._metadata, self._table.metadata_location, self._table.io)
+        return garbage.names_below(paths, self.location)

@@ -9,7 +9,7 @@ what the file does not: the keys in the file count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from millrace_pipelines.warehouse.keys.key_hashes import Hashes, hashes_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows, KeyIndex, Matches, WrongIndexError
 from millrace_pipelines.warehouse.rewrite import every_block_of, reading
 from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.columns import FileColumn, file_columns, under_present_names
 from millrace_pipelines.warehouse.table.files import index_name
 from millrace_pipelines.warehouse.task_table import AnyTable, TaskTable
 
@@ -88,23 +89,24 @@ def _found(table: AnyTable, name: str, asked: AskedKeys, file: pa.NativeFile) ->
         if data.metadata.num_rows != index.rows or matches.rows.max() >= index.rows:
             raise WrongIndexError(f"{index.rows} rows, and the data file has {data.metadata.num_rows}")
         numbers = np.unique(matches.rows)
-        coordinates = pa.concat_tables([COORDINATE_SCHEMA.empty_table(), *_coordinates_at(data, numbers)])
+        present = file_columns(data.schema_arrow, table.field_ids, ENVELOPE)
+        coordinates = pa.concat_tables([COORDINATE_SCHEMA.empty_table(), *_coordinates_at(data, numbers, present)])
     _check_hashes(matches, asked, numbers, coordinates)
     kept = table.kept_rows().get(name)
     is_there = np.ones(len(numbers), np.bool_) if kept is None else kept[numbers]
     return FoundRows(numbers[is_there], coordinates.filter(pa.array(is_there)), np.unique(matches.asked), index.rows)
 
 
-def _coordinates_at(file: pq.ParquetFile, numbers: Numbers) -> Iterator[pa.Table]:
+def _coordinates_at(file: pq.ParquetFile, numbers: Numbers, present: Mapping[str, FileColumn]) -> Iterator[pa.Table]:
     """Yields the coordinates of a file's rows, given by rising number, from the row groups that have some of them."""
-    first = 0
+    first, names = 0, [column.name for column in present.values()]
     for group in range(file.num_row_groups):
         end = first + file.metadata.row_group(group).num_rows
         low, high = np.searchsorted(numbers, [first, end])
-        blocks = file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=ENVELOPE) if high > low else ()
+        blocks = file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=names) if high > low else ()
         for block in blocks:
             low, high = np.searchsorted(numbers, [first, first + block.num_rows])
-            yield coordinates_of(block).take(numbers[low:high] - first)
+            yield coordinates_of(under_present_names(block, present)).take(numbers[low:high] - first)
             first += block.num_rows
         first = end
 

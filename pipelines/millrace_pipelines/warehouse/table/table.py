@@ -264,6 +264,10 @@ class Table(Protocol):
         """Returns whether `add_columns` can bring the table to these columns; else its files have to be rewritten."""
         ...
 
+    def ids_for(self, columns: pa.Schema) -> FieldIds:
+        """Returns what columns are known by once `replace` has brought the table to them."""
+        ...
+
     def replace(
         self,
         schema: pa.Schema,
@@ -276,6 +280,16 @@ class Table(Protocol):
 
         Raises:
             StaleLedgerError: Another commit came first; nothing was committed.
+        """
+        ...
+
+    def expire(self, since_ms: int, *, dry_run: bool) -> None:
+        """Forgets versions that ended before a time, where the format keeps them; what is late can't be committed then.
+
+        With `dry_run` the table stays as it is, and this object stands for what it would be.
+
+        Raises:
+            WarehouseError: It is not known whether they are forgotten.
         """
         ...
 
@@ -300,6 +314,19 @@ class Table(Protocol):
         ...
 
 
+class HasTransactions(Protocol):
+    """What is asked for the versions of application ids: a table, or a part of one."""
+
+    @property
+    def address(self) -> str:
+        """Returns what names the table."""
+        ...
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Returns the version of an application id's last transaction; None where there was none."""
+        ...
+
+
 def counted(table: Table, app_id: str) -> tuple[dict[str, int | None], dict[str, int]]:
     """Returns the present version of a transaction that counts commits, to be expected, and the next, to be set."""
     count = table.transaction_version(app_id)
@@ -315,7 +342,7 @@ def count_rewrites(table: Table) -> tuple[dict[str, int | None], dict[str, int]]
     return counted(table, REWRITES_APP_ID)
 
 
-def check_expected(table: Table, expected: Mapping[str, int | None]) -> None:
+def check_expected(table: HasTransactions, expected: Mapping[str, int | None]) -> None:
     """Raises StaleLedgerError unless every application's transaction is at its expected version."""
     for app_id, version in expected.items():
         if (actual := table.transaction_version(app_id)) != version:

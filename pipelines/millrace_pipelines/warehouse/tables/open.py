@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.errors import (
     TableNotFoundError,
     TableRefusedError,
 )
-from millrace_pipelines.warehouse.formats import check_access_to_new, load_or_create, load_table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -63,7 +63,7 @@ from millrace_pipelines.warehouse.rewrite import read_rows
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.table.access import Access
-from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, remove_files_of_load
+from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, FieldIds, remove_files_of_load
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
 from millrace_pipelines.warehouse.table.table import Table
 
@@ -112,8 +112,9 @@ def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: File
     load_id = uuid.uuid4().hex
     try:
         with lease(table.location, load_id, fs):
-            files = list(_rewritten(table, in_files, load_id, fs))
-            table.replace(pa.schema([*in_files, *partitioned]), files, expected=expected, lineage=lineage)
+            schema = pa.schema([*in_files, *partitioned])
+            files = list(_rewritten(table, in_files, load_id, fs, table.ids_for(schema)))
+            table.replace(schema, files, expected=expected, lineage=lineage)
     except BaseException:
         table_now = load_table(table.address, fs)
         if not any(load_id in name for name in table_now.file_names()):
@@ -121,7 +122,9 @@ def _rewrite(table: Table, columns: pa.Schema, lineage: WrittenLineage, fs: File
         raise
 
 
-def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) -> Iterator[DataFile]:
+def _rewritten(
+    table: Table, schema: pa.Schema, load_id: str, fs: FileSystem, field_ids: FieldIds
+) -> Iterator[DataFile]:
     partitions, compression = table.partition_values(), settled_compression(table.configuration)
     for number, name in enumerate(table.file_names()):
         with DataFileWriter(
@@ -132,7 +135,7 @@ def _rewritten(table: Table, schema: pa.Schema, load_id: str, fs: FileSystem) ->
             fs,
             partition_values=partitions[name],
             compression=compression,
-            field_ids=table.field_ids,
+            field_ids=field_ids,
         ) as writer:
             for rows in read_rows(table, name):
                 conformed, _ = conform(rows, schema, ())
@@ -257,8 +260,6 @@ def look_at_tables(
         TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
     """
     rows = _existing(address, topic, fs, load)
-    if rows is None and mode is Mode.UPSERT:
-        check_access_to_new(address, Access.REMOVE)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
     dead_letters = _existing_dead_letters(address, topic, fs, load, may_be_another_topics=wanted is None)

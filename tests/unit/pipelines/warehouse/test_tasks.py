@@ -110,7 +110,7 @@ FAULTS = {
     "rows that are not there": lambda loads: loads.remove(which=1),
     "dead letters twice": lambda loads: (
         loads.load((100, 110), range(100, 105), dead=range(105, 110)),
-        loads.add([105, 106], directory=dead_letters_dir(loads.directory)),
+        loads.add([105, 106], address=dead_letters_dir(loads.directory)),
     ),
 }
 

@@ -1,12 +1,11 @@
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.errors import AddressError, TableRefusedError
-from millrace_pipelines.warehouse.formats import address_of, check_access_to_new
+from millrace_pipelines.warehouse.errors import AddressError
+from millrace_pipelines.warehouse.formats import address_of
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, parse_address
 from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
-from millrace_pipelines.warehouse.table.access import Access
 
 FS = OsFileSystem()
 
@@ -58,13 +57,3 @@ def test_no_folder_is_made_of_an_address_in_a_catalog(ask):
 )  # fmt: skip
 def test_a_location_of_icebergs_is_one_of_a_store(location, expected):
     assert address_in_stores(location) == expected
-
-
-@pytest.mark.parametrize("access", Access)
-def test_a_new_table_is_refused_what_it_could_not_do(access):
-    check_access_to_new("/srv/lake/t", access)
-    if access in (Access.READ, Access.APPEND):
-        check_access_to_new("iceberg:shop.events", access)
-        return
-    with pytest.raises(TableRefusedError, match="yet"):
-        check_access_to_new("iceberg:shop.events", access)

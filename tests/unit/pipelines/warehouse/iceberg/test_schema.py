@@ -62,7 +62,7 @@ def test_what_follows_keeps_the_ids_of_what_was_there():
         pa.field("places", list_of(wider)), pa.field("fresh", list_of(STRUCT)),
     ]  # fmt: skip
     assert widens(before, changed)
-    after = evolved(before, changed, last_id=before.highest_field_id + 7)
+    after = evolved(changed, before, last_id=before.highest_field_id + 7)
     ids, ids_before = ids_of(after), ids_of(before)
     assert {path: ids[path] for path in ids_before} == ids_before
     fresh = [one for path, one in ids.items() if path not in ids_before]

@@ -23,11 +23,10 @@ from millrace_pipelines.warehouse.errors import (
     TableRefusedError,
 )
 from millrace_pipelines.warehouse.formats import is_newest, load_if_there, load_table, load_to_write
-from millrace_pipelines.warehouse.iceberg import catalogs, table
-from millrace_pipelines.warehouse.iceberg.manifests import MERGED_AT
+from millrace_pipelines.warehouse.iceberg import catalogs, requests, table
+from millrace_pipelines.warehouse.iceberg.written_manifests import MERGED_AT
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, check_rows_have_ledger, ledger_of, swap
 from millrace_pipelines.warehouse.rewrite import files_removed_on
-from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 from millrace_support.iceberg_tables import (
     LostAnswerError,
@@ -327,7 +326,7 @@ def test_a_rollback_that_an_expiry_hides_is_refused(address):
 
 
 def test_metadata_stays_small(address, monkeypatch):
-    monkeypatch.setattr(table, "KEPT_SNAPSHOTS", 10)
+    monkeypatch.setattr(requests, "KEPT_SNAPSHOTS", 10)
     loaded = load_to_write(address, FS)
     for number in range(MERGED_AT + 20):
         commit_range(loaded, number + 1)
@@ -343,7 +342,7 @@ def test_metadata_stays_small(address, monkeypatch):
 
 
 def test_snapshots_that_a_tag_names_are_kept(address, monkeypatch):
-    monkeypatch.setattr(table, "KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr(requests, "KEPT_SNAPSHOTS", 5)
     load_range(address, 1)
     tagged = other_engine(address).metadata.current_snapshot_id
     other_engine(address).manage_snapshots().create_tag(tagged, "audited").commit()
@@ -421,12 +420,6 @@ def test_a_catalog_is_named_as_pyiceberg_names_it(tmp_path, monkeypatch):
     found = load_table(address, FS)
     assert offsets(found) == each_once(10)
     assert found.location == str(tmp_path / "warehouse" / "shop" / "events")
-
-
-@pytest.mark.parametrize("access", [Access.REMOVE, Access.REARRANGE])
-def test_what_is_not_done_yet_is_refused(address, access):
-    with pytest.raises(TableRefusedError, match="yet"):
-        load_to_write(address, FS, access=access)
 
 
 def test_a_catalog_that_can_t_be_asked_says_so_in_a_sentence(address, monkeypatch):

@@ -18,8 +18,8 @@ FS = OsFileSystem()
 
 
 @pytest.fixture
-def table(tmp_path):
-    return Upserts(tmp_path / "events")
+def table(any_address):
+    return Upserts(any_address)
 
 
 def is_right(table, name):
@@ -87,20 +87,20 @@ def test_a_wrong_index_misleads_nobody_and_is_made_again(table, damage):
 @pytest.mark.parametrize("damage", [one for what, one in DAMAGES.items() if what != "no index"])
 def test_the_deep_audit_compares_indexes_with_their_files(table, damage):
     table.run(b"a", b"b", b"c")
-    assert audit_stored_files(table.location).findings == ()
+    assert audit_stored_files(table.address).findings == ()
     [name] = table.names()
     damage(table, name)
-    [finding] = audit_stored_files(table.location).findings
+    [finding] = audit_stored_files(table.address).findings
     assert finding.startswith(str(table.index(name)))
     table.index(name).unlink()
     table.run(b"a")
-    assert audit_stored_files(table.location).findings == ()
+    assert audit_stored_files(table.address).findings == ()
 
 
 def test_compacted_files_are_found_again(table):
     for key in (b"a", b"b", b"c"):
         table.run(key)
-    compact(table.location, FS, SystemClock())
+    compact(table.address, FS, SystemClock())
     assert (table.run(b"b").updated, table.run(b"d").inserted) == (1, 1)
     assert table.keys() == [b"a", b"b", b"c", b"d"]
 
@@ -111,9 +111,9 @@ def test_an_index_goes_with_its_file(table):
     table.run(b"a")
     orphan = table.index("part-of-another-engine.parquet")
     orphan.write_bytes(b"")
-    looked = vacuum(table.location, FS, retention_hours=0, dry_run=True)
+    looked = vacuum(table.address, FS, retention_hours=0, dry_run=True)
     assert table.index(before).exists()
-    assert vacuum(table.location, FS, retention_hours=0).files == looked.files
+    assert vacuum(table.address, FS, retention_hours=0).files == looked.files
     left = {path.name for path in Path(table.location, "_keys").iterdir()}
     assert left == {Path(index_name(name)).name for name in table.names()}
 

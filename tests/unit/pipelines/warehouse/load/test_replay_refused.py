@@ -9,7 +9,7 @@ from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
 from millrace_ops.cli.app import app
 from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.delta.table import Table
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.load.replay import ReplayOptions, replay
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_SCHEMA
@@ -26,19 +26,21 @@ LETTER = {"topic": "events", "partition": 0, "offset": 0, "key": b"k", "value": 
 
 
 @pytest.fixture
-def upserted(tmp_path):
+def upserted(any_address):
     """A table of newest records with a letter that would decode by now."""
-    tables = open_tables(str(tmp_path / "t"), "events", "id", parse_payload_schema(SCHEMA), FS, mode=Mode.UPSERT)
+    tables = open_tables(any_address, "events", "id", parse_payload_schema(SCHEMA), FS, mode=Mode.UPSERT)
     letters = tables.dead_letters
-    file = write_file(letters.location, "load", pa.Table.from_pylist([LETTER], DEAD_LETTER_SCHEMA), FS)
+    file = write_file(
+        letters.location, "load", pa.Table.from_pylist([LETTER], DEAD_LETTER_SCHEMA), FS, letters.field_ids
+    )
     for table, files in ((letters, [file]), (tables.rows, [])):
         expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, 1)})
         table.commit(files, expected=expected, transactions=transactions, lineage={"kind": "load", "ranges": []})
-    return tables.rows.location
+    return tables.rows.address
 
 
-def versions(location):
-    return [Table.load(each, FS).version for each in (location, dead_letters_dir(location))]
+def versions(address):
+    return [load_table(each, FS).version for each in (address, dead_letters_dir(address))]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
