@@ -17,6 +17,7 @@ other kind of catalog nothing is committed.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
@@ -34,7 +35,7 @@ from millrace.errors import WarehouseError
 from millrace.extras import require
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.errors import AddressError, CatalogError, TableNotFoundError, UnsafeStoreError
-from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
+from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, IcebergPlace
 from millrace_pipelines.warehouse.iceberg.file_io import IMPLEMENTATION, SyncedFileIO, make_folders
 
 SYNCED = f"{SyncedFileIO.__module__}.{SyncedFileIO.__qualname__}"
@@ -182,6 +183,34 @@ def load(address: IcebergAddress) -> PyIcebergTable:
 def load_patiently(address: IcebergAddress) -> PyIcebergTable:
     """Loads a table as `load` does, and asks again for a while where the catalog does not answer."""
     return load(address)
+
+
+def tables_in(place: IcebergPlace) -> list[IcebergAddress]:
+    """Returns the tables of a catalog or a namespace, with those of the namespaces in it; a table alone as itself.
+
+    Raises:
+        TableNotFoundError: There is no such catalog in a folder, or no such namespace or table.
+        CatalogError: The catalog can't be asked.
+    """
+    if place.folder and not os.path.exists(os.path.join(place.folder, DATABASE)):
+        raise TableNotFoundError(f"{place}: no Iceberg catalog in {place.folder}; all of one is iceberg:/FOLDER/")
+    catalog = catalog_of(place.table(place.parts))
+    try:
+        if len(place.parts) > 1 and catalog.table_exists(place.parts):
+            return [place.table(place.parts)]
+        return sorted(place.table(tuple(one)) for one in _listed(catalog, place.parts))
+    except NoSuchNamespaceError:
+        raise TableNotFoundError(f"{place}: no such namespace, and no such table") from None
+    except Exception as error:
+        raise CatalogError(f"{place}: the catalog can't be asked: {_sentence(error)}") from error
+
+
+def _listed(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if namespace:
+        yield from catalog.list_tables(namespace)
+    for inner in catalog.list_namespaces(namespace):
+        if len(inner) == len(namespace) + 1:
+            yield from _listed(catalog, tuple(inner))
 
 
 def make_namespace(address: IcebergAddress) -> None:

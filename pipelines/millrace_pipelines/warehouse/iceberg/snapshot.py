@@ -120,6 +120,11 @@ class Snapshot:
         return 0 if self._current is None else version_of(self._current)
 
     @property
+    def snapshot_id(self) -> int | None:
+        """Returns the current snapshot's id, None before the first."""
+        return self._metadata.current_snapshot_id
+
+    @property
     def id(self) -> str:
         """Returns the table's own id, given when it was made."""
         return str(self._metadata.table_uuid)
