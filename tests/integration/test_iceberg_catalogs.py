@@ -5,9 +5,10 @@ import pytest
 from moto.glue.responses import GlueResponse
 from pyiceberg.catalog import MetastoreCatalog
 
+from millrace_pipelines.warehouse import metastore
 from millrace_pipelines.warehouse.errors import AddressError, CatalogError, StaleLedgerError, UnsafeStoreError
 from millrace_pipelines.warehouse.formats import load_if_there, load_table, load_to_write
-from millrace_pipelines.warehouse.iceberg import catalogs, hive, requests
+from millrace_pipelines.warehouse.iceberg import catalogs, requests
 from millrace_pipelines.warehouse.iceberg.addresses import parse_address
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
 from millrace_support.iceberg_catalogs import CATALOGS, NAME, catalog, configured
@@ -157,7 +158,7 @@ def test_a_namespace_has_as_many_levels_as_its_catalog_takes(tables):
 
 
 MADE_CARELESS = {
-    "hive": lambda patch: patch.setattr(hive, "EXPECTED_KEY", "what a metastore before 2.3.10 does not know"),
+    "hive": lambda patch: patch.setattr(metastore, "EXPECTED_KEY", "what a metastore before 2.3.10 does not know"),
     "glue": lambda patch: patch.setattr(GlueResponse, "update_table", MOTOS_OWN_UPDATE),
 }
 MOTOS_OWN_UPDATE = GlueResponse.update_table

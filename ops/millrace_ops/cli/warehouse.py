@@ -111,6 +111,10 @@ class TableChoices:
             "--deletion-vectors", help="In a table that is made now, upserts delete rows by deletion vectors."
         ),
     ] = False
+    register: Annotated[
+        str | None,
+        typer.Option(metavar="TARGET", help="Enter a Delta table in the catalog of another engine: glue:DB.TABLE, …"),
+    ] = None
     accept_keyless_records: AcceptKeyless = False
     compression: Annotated[
         Compression | None,
@@ -441,6 +445,8 @@ def _print_report(report: LoadReport) -> None:
 
 
 def print_group_error(report: LoadReport | ReloadReport) -> None:
-    """Prints on stderr why the group's offsets could not be committed; nothing where they could."""
+    """Prints on stderr what could not be published beside the table; nothing where all could."""
     if report.group_error is not None:
         print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
+    if report.register_error is not None:
+        print(f"the table is loaded, and not entered in a catalog: {report.register_error}", file=sys.stderr)

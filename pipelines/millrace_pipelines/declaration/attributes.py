@@ -201,6 +201,8 @@ class TableDeclaration(_Declared):
         isolation: Whether records of open and aborted transactions are left out.
         compression: The codec of the files written; by default what the table has.
         group: The group whose offsets tools see; by default a name made of the table's.
+        register_in: The name under which a table in Delta's format is entered in another engine's catalog, such as
+            glue:DATABASE.TABLE; `{topic}` stands for the name.
         max_records_per_run: The largest number of offsets that one load takes.
         schedule: When to load: a cron schedule, in UTC.
         lag_bound: Load as soon as the table lags the topic by this many records, in place of a schedule; with neither,
@@ -229,6 +231,7 @@ class TableDeclaration(_Declared):
     isolation: Isolation = Isolation.READ_COMMITTED
     compression: Compression | None = None
     group: str | None = Field(default=None, min_length=1)
+    register_in: str | None = Field(default=None, alias="register", min_length=1)
     max_records_per_run: int | None = Field(default=None, ge=1)
     schedule: Cron | None = None
     lag_bound: int | None = Field(default=None, ge=1)

@@ -65,6 +65,7 @@ def load_options(table: DeclaredTable, place: Place, schema: str | None, run_id:
         deletion_vectors=declared.deletion_vectors,
         compression=declared.compression,
         group=declared.group,
+        register=None if declared.register_in is None else declared.register_in.replace("{topic}", table.topic),
         max_records_per_run=declared.max_records_per_run,
         run_id=run_id,
     )

@@ -17,6 +17,7 @@ WarehouseError
 ├── StoreError                a store that does not do what it is asked; another run may pass
 │   ├── StoreDeniedError      a store that refuses the credentials, or a right that they lack
 │   └── BucketNotFoundError   a bucket that its store does not have
+├── RegistrationError         a table can't be entered in another engine's catalog; another run may pass
 ├── CatalogError              an Iceberg catalog that can't be asked; another run may pass
 ├── UnsafeStoreError          a store or catalog in which two writers could overwrite one another's commit
 ├── LeaseLostError            an operation that was taken for dead; nothing of it was committed
@@ -106,6 +107,10 @@ class BucketNotFoundError(StoreError, retriable=False):
 
 class CatalogError(WarehouseError, retriable=True):
     """An Iceberg catalog can't be asked, or what it names can't be read."""
+
+
+class RegistrationError(WarehouseError, retriable=True):
+    """A table can't be entered in the catalog of another engine; the table itself is as it should be."""
 
 
 class UnsafeStoreError(WarehouseError):
