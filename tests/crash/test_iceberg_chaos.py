@@ -1,4 +1,7 @@
-"""Racing loaders of one Iceberg table are killed over and over, while Spark compacts it, expires and rolls back."""
+"""Racing loaders of one Iceberg table are killed over and over, and answers of its catalog are lost.
+
+Beside an embedded catalog Spark compacts the table, expires snapshots and rolls back meanwhile.
+"""
 
 import random
 import threading
@@ -11,6 +14,7 @@ import pytest
 
 from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
+from millrace_support.iceberg_catalogs import losing_catalog
 from millrace_support.iceberg_loaders import load_all, prepared, started
 from millrace_support.iceberg_tables import FS, each_once, load_range, made, offsets
 from millrace_support.spark_delta import SparkDeltaError
@@ -19,13 +23,12 @@ from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 SEED = 20_261_130
 LOADERS, KILLS, PARTITIONS = 2, 200, 3
 UNTIL_OFFSET = 1_000
+LOST, LOST_EVERY = 60, 5
 LONGEST_LIFE_S = 0.6
 ATTEMPTS = 5
 
 
-@pytest.fixture
-def address(tmp_path):
-    address = f"iceberg:{tmp_path}/shop.events"
+def begun(address):
     made(address)
     for partition in range(PARTITIONS):
         load_range(address, 1, partition=partition)
@@ -58,9 +61,12 @@ def check(address):
         assert [first for first, _ in ends] == [0, *(end for _, end in ends[:-1])]
 
 
-def test_each_offset_is_loaded_once_whatever_is_killed(address):
-    kill_over_and_over(address, lambda number: number == KILLS)
-    check(address)
+@pytest.mark.parametrize("kind", ["embedded", "rest", "hive"])
+def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, tmp_path):
+    with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
+        address = begun(f"{prefix}shop.events")
+        kill_over_and_over(address, lambda number: number == KILLS)
+        check(address)
 
 
 def compact(spark):
@@ -87,7 +93,8 @@ def insist(change, spark):
     return False
 
 
-def test_each_offset_is_loaded_once_beside_an_engine_that_compacts_expires_and_rolls_back(address, tmp_path):
+def test_each_offset_is_loaded_once_beside_an_engine_that_compacts_expires_and_rolls_back(tmp_path):
+    address = begun(f"iceberg:{tmp_path}/shop.events")
     directory = tmp_path / "spark"
     directory.mkdir()
     with SparkIceberg(tmp_path, directory) as spark, ThreadPoolExecutor(1) as pool:

@@ -10,6 +10,8 @@ glue        moto, which is made to compare versions of tables as AWS Glue does
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.ports import free_port
 from millrace_pipelines.warehouse.iceberg.catalogs import forget_catalogs
+from millrace_support.catalog_servers import await_port
 from millrace_support.hive_metastore import hive_metastore
 from millrace_support.iceberg_rest import rest_server
 from millrace_support.postgres import find_programs, postgres
@@ -105,6 +108,32 @@ def catalog(kind: str, folder: Path) -> Iterator[str]:
     """Runs a catalog and yields what the addresses of its tables begin with; PyIceberg's configuration names it."""
     with CATALOGS[kind](folder) as settings, configured(settings):
         yield f"iceberg:{NAME}/"
+
+
+COMMITS = {"rest": "POST [^ ]*/tables/", "hive": "(?s).{0,12}alter_table_with_environment_context"}
+"""By the kind of a catalog, a pattern with which requests for a commit begin."""
+
+
+@contextmanager
+def losing_catalog(kind: str, folder: Path, *, count: int, every: int) -> Iterator[str]:
+    """Runs a catalog as `catalog` does, behind a relay that loses answers to commits; SQLite, a file, has none."""
+    if kind not in COMMITS:
+        with catalog(kind, folder) as prefix:
+            yield prefix
+        return
+    with CATALOGS[kind](folder) as settings:
+        own, port = int(settings["uri"].rpartition(":")[2]), free_port()
+        relay = [sys.executable, "-m", "millrace_support.stores.losing_relay", str(port), str(own)]
+        path = os.pathsep.join(filter(None, sys.path))
+        with subprocess.Popen(
+            [*relay, COMMITS[kind], str(count), str(every)], env=os.environ | {"PYTHONPATH": path}
+        ) as running:
+            try:
+                await_port(port, running)
+                with configured({**settings, "uri": settings["uri"].replace(str(own), str(port))}):
+                    yield f"iceberg:{NAME}/"
+            finally:
+                running.kill()
 
 
 @contextmanager
