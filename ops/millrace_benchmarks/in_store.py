@@ -1,8 +1,8 @@
-"""Loads into a store beside the same ones into a folder: `bench load --store`.
+"""Loads and upserts in a store beside the same ones in a folder: `bench load --store`, `bench upsert --store`.
 
-A store may be slower than the work: so the same files are also written to it with nothing else, by as many threads as
-the load has tasks, and that rate stands beside. The store's options are those of MILLRACE_STORE_OPTIONS. What a run has
-made in the store is removed.
+A store may be slower than the work: so the same files are also written to it, or read, with nothing else, by as many
+threads as the work has tasks, and that rate stands beside. The store's options are those of MILLRACE_STORE_OPTIONS.
+What a run has made in the store is removed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -37,7 +38,7 @@ AT_LEAST = 0.7
 
 def loads_in(place: Path, address: str, topics: Sequence[Topic]) -> list[Figure]:
     """Measures loads of topics into a store, and returns the figures in the order of the report."""
-    with millrace(place) as ours, spark_session("bench load", local_master(CORES)) as spark, _below(address) as there:
+    with millrace(place) as ours, spark_session("bench load", local_master(CORES)) as spark, below(address) as there:
         for topic in topics:
             fill(ours.bootstrap, topic, batches_of(topic))
         load = partial(_load, spark, ours.bootstrap)
@@ -54,7 +55,7 @@ def _beside_folder(
         ROUNDS,
         lambda: load(topic, f"{there}/{uuid.uuid4().hex}"),
         lambda: load(topic, f"{place}/{uuid.uuid4().hex}"),
-        lambda: topic.records / _write(f"{there}/alone", sizes),
+        lambda: topic.records / write_alone(f"{there}/alone", sizes),
     )
     return [
         Figure(
@@ -75,7 +76,7 @@ def _load(spark: SparkSession, bootstrap: str, topic: Topic, table: str) -> floa
     return topic.records / seconds
 
 
-def _write(location: str, sizes: Sequence[int]) -> float:
+def write_alone(location: str, sizes: Sequence[int]) -> float:
     """Returns the seconds in which files of these sizes are written to a store."""
     store = store_at(location, DISK)
 
@@ -84,14 +85,23 @@ def _write(location: str, sizes: Sequence[int]) -> float:
             file.write(content[:size])
 
     content = os.urandom(max(sizes))
+    return _seconds_of(write, sizes)
+
+
+def read_alone(location: str, names: Sequence[str]) -> float:
+    """Returns the seconds in which files are read from a store, whole."""
+    return _seconds_of(store_at(location, DISK).read, names)
+
+
+def _seconds_of(work: Callable[[Any], object], pieces: Sequence[object]) -> float:
     started = time.perf_counter()
     with ThreadPoolExecutor(CORES) as threads:
-        list(threads.map(write, sizes))
+        list(threads.map(work, pieces))
     return time.perf_counter() - started
 
 
 @contextmanager
-def _below(address: str) -> Iterator[str]:
+def below(address: str) -> Iterator[str]:
     """Yields an address of this run's own in a store, and removes all that was made below it."""
     there = f"{address.rstrip('/')}/bench-{uuid.uuid4().hex}"
     try:

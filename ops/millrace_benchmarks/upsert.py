@@ -4,17 +4,25 @@ Keys are random, or the newest. The table has deletion vectors; in the small one
 yardstick is the same upsert into the small table: what a change costs is not to grow with the table. Each upsert is a
 process of its own, with one or two tasks at once, whose memory counts for driver and tasks together. Processor seconds
 stand beside seconds, for these depend on what else the machine does. It needs 10 GB of disk.
+
+With `--store`, a table of 5 million keys in the store has its turns beside one in a folder (`in_store`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from millrace_benchmarks.harness import Figure, Samples, beside_goal
-from millrace_benchmarks.upsert_tables import CHANGES, Keys, Upserted
+from millrace_benchmarks.harness import Figure, Samples, alternate, beside_goal
+from millrace_benchmarks.in_store import AT_LEAST, ROUNDS, below, read_alone, write_alone
+from millrace_benchmarks.upsert_tables import CHANGES, Keys, Upserted, changes_in
+from millrace_pipelines.machine import DISK
+from millrace_pipelines.warehouse.formats import load_table
+from millrace_pipelines.warehouse.rewrite import current_files
+from millrace_pipelines.warehouse.table.files import index_name
 
 SMALL = 10_000_000
 LARGE = 100_000_000
+IN_STORE = 5_000_000
 MOST_TIMES = 3.0
 MOST_MEBIBYTES = 2048
 CASES: tuple[Keys, ...] = ("random", "recent")
@@ -55,3 +63,38 @@ def _figure(name: str, value: Samples, yardstick: Samples) -> Figure:
     return Figure(
         name=name, value=value["seconds"], unit="s", yardstick="by vectors", yardstick_value=yardstick["seconds"]
     )
+
+
+def run_in(place: Path, store: str, keys: int = IN_STORE) -> list[Figure]:
+    """Measures upserts of random keys in a store, an address, beside those in a folder."""
+    with below(store) as there:
+        return [figure for by_vectors in (True, False) for figure in _in_store(place, store, there, keys, by_vectors)]
+
+
+def _in_store(place: Path, store: str, there: str, keys: int, by_vectors: bool) -> list[Figure]:
+    form = "by vectors" if by_vectors else "files again"
+    tables = [Upserted.made(f"{home}/{form.replace(' ', '-')}", keys, by_vectors=by_vectors) for home in (there, place)]
+    first = current_files(load_table(tables[0].location, DISK))
+    names = [name for file in first for name in (file.name, index_name(file.name))]
+
+    def alone() -> float:
+        if by_vectors:
+            return read_alone(tables[0].location, names)
+        return write_alone(f"{there}/alone", [file.size_bytes for file in first])
+
+    changes = changes_in(keys)
+    in_store, in_folder, by_itself = alternate(
+        ROUNDS,
+        lambda: changes / tables[0].measure("random", 2)["seconds"],
+        lambda: changes / tables[1].measure("random", 2)["seconds"],
+        lambda: changes / alone(),
+    )
+    return [
+        Figure(
+            name=f"{changes:,} random keys, {form}, in {store}", value=in_store, unit="keys/s",
+            yardstick="a folder", yardstick_value=in_folder, at_least=AT_LEAST,
+        ),
+        Figure(
+            name=f"· the table's files, {'read' if by_vectors else 'written'} alone", value=by_itself, unit="keys/s"
+        ),
+    ]  # fmt: skip

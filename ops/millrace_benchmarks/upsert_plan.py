@@ -29,7 +29,7 @@ LOGGED_BYTES = 1_500  # of a file in the driver: delta-rs's and Python's share
 ANSWER_BYTES = 8  # of each key that met a row
 ENVELOPE_SHARE = 0.45  # of a file's bytes: key, partition, offset and timestamp
 VECTOR_BYTES = 2  # of each deleted row
-KEPT_BYTES = 2  # of each row of a file with a vector: whether it stays, as delta-rs and NumPy have it
+KEPT_BYTES = 2  # of each row of a task's file with a vector: whether it stays, before and after
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,15 @@ def cost_of(case: Case, rates: Rates) -> Cost:
     merging = case.changes / rates.merged_rows + case.files / rates.logged_files
     sent = case.changes * PICKLED_BYTES / rates.store_bytes  # to each executor, by Spark's broadcast
     touched = sum(changed >= 1 for _, _, _, changed, _ in pieces)
-    kept = sum(is_marked for *_, is_marked in pieces) * case.file_rows * KEPT_BYTES
+    kept = any(is_marked for *_, is_marked in pieces) * case.file_rows * KEPT_BYTES
     return Cost(
         seconds=merging + sent + contest + writing,
         read_bytes=sum(read for _, read, *_ in pieces),
         written_bytes=sum(written for _, _, written, *_ in pieces) + case.changes * (case.row_bytes + ENTRY_BYTES),
         touched_files=touched,
-        driver_bytes=case.changes * (2 * COORDINATE_BYTES + ANSWER_BYTES) + case.files * LOGGED_BYTES + kept,
+        driver_bytes=case.changes * (2 * COORDINATE_BYTES + ANSWER_BYTES) + case.files * LOGGED_BYTES,
         task_bytes=case.changes * COORDINATE_BYTES + case.group_rows * case.row_bytes * 2 + BLOCK_BYTES * 256 * 2
-        + case.file_rows * ENTRY_BYTES * (0 if case.by_vectors else 3),
+        + case.file_rows * ENTRY_BYTES * (0 if case.by_vectors else 3) + kept,
     )  # fmt: skip
 
 

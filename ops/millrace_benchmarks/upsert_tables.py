@@ -54,7 +54,7 @@ class Upserted:
     keys: int
 
     @classmethod
-    def made(cls, location: Path, keys: int, *, by_vectors: bool) -> Upserted:
+    def made(cls, location: Path | str, keys: int, *, by_vectors: bool) -> Upserted:
         """Makes the table, with the indexes of its files."""
         properties = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench", **mode_properties(Mode.UPSERT)}
         schema = ENVELOPE_SCHEMA
@@ -71,11 +71,16 @@ class Upserted:
         return cls(table.location, keys)
 
     def measure(self, which: Keys, workers: int) -> Samples:
-        """Upserts CHANGES keys, in a process of its own with so many tasks at once; returns what that took."""
+        """Upserts CHANGES keys in a process of its own, with so many tasks at once; returns what that took."""
         program = [sys.executable, "-m", __name__, self.location, str(self.keys), which, str(workers)]
         done = subprocess.run(program, check=True, stdout=subprocess.PIPE)
         samples: Samples = json.loads(done.stdout)
         return samples
+
+
+def changes_in(keys: int) -> int:
+    """Returns how many keys are changed in a table of so many."""
+    return min(CHANGES, keys // 2)
 
 
 class _Workers(Threads):
@@ -93,7 +98,8 @@ class _Workers(Threads):
 def _upsert(location: str, keys: int, which: Keys, workers: int) -> Samples:
     random = np.random.default_rng(load_table(location, DISK).version)
     first = keys * (load_table(location, DISK).version + 1)  # of the offsets, behind all that are there
-    numbers = random.choice(keys, CHANGES, replace=False) if which == "random" else np.arange(keys - CHANGES, keys)
+    changes = changes_in(keys)
+    numbers = random.choice(keys, changes, replace=False) if which == "random" else np.arange(keys - changes, keys)
     staged = [
         _written(location, "staged", part, first + at) for at, part in _parts(numbers.astype(np.int64), STAGED_FILES)
     ]
@@ -101,7 +107,7 @@ def _upsert(location: str, keys: int, which: Keys, workers: int) -> Samples:
     upsert = Upsert(staged, DISK, expected={}, transactions={}, lineage={"kind": "load"}, tasks=_Workers(workers))
     _, counts = upsert.commit(location)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
-    assert counts.updated == CHANGES, counts
+    assert counts.updated == changes, counts
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"seconds": seconds, "processor": processor, "mebibytes": after.ru_maxrss / KIBIBYTE}
 

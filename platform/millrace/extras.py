@@ -16,7 +16,7 @@ DISTRIBUTION = "millrace-log"
 
 _TABLES = (
     "deltalake", "fastavro", "grpc_tools", "hdfs_native", "httpx", "numpy", "obstore", "prometheus_client",
-    "google.protobuf", "pyarrow", "pyiceberg", "sqlalchemy",
+    "google.protobuf", "pyarrow", "pyiceberg", "pyroaring", "sqlalchemy",
 )  # fmt: skip
 _SPARK = ("packaging", "pandas", "pyspark")
 _DAGSTER = ("dagster", "dagster_pipes", "dagster_webserver", "psutil")

@@ -12,11 +12,12 @@ from itertools import count, takewhile
 
 import pytest
 
-from millrace_pipelines.warehouse.formats import load_table
+from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
+from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
 from millrace_support.iceberg_catalogs import losing_catalog
-from millrace_support.iceberg_loaders import load_all, prepared, started
-from millrace_support.iceberg_tables import FS, each_once, load_range, made, offsets
+from millrace_support.iceberg_loaders import append, load_all, prepared, record, started, upsert
+from millrace_support.iceberg_tables import FS, each_once, made, offsets, other_engine
 from millrace_support.spark_delta import SparkDeltaError
 from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 
@@ -28,22 +29,22 @@ LONGEST_LIFE_S = 0.6
 ATTEMPTS = 5
 
 
-def begun(address):
+def begun(address, load):
     made(address)
     for partition in range(PARTITIONS):
-        load_range(address, 1, partition=partition)
+        load(load_to_write(address, FS), partition, 1, "first")
     return address
 
 
-def kill_over_and_over(address, is_enough):
+def kill_over_and_over(address, is_enough, load=append):
     """Kills one of the racing loaders after the other at a random moment of its life, and starts another."""
     context, chosen = prepared(), random.Random(SEED)
-    running = [started(context, address, PARTITIONS, UNTIL_OFFSET) for _ in range(LOADERS)]
+    running = [started(context, address, PARTITIONS, UNTIL_OFFSET, load) for _ in range(LOADERS)]
     for number in takewhile(lambda number: not is_enough(number), count()):
         time.sleep(chosen.uniform(0, LONGEST_LIFE_S))
         running[number % LOADERS].kill()
         running[number % LOADERS].join()
-        running[number % LOADERS] = started(context, address, PARTITIONS, UNTIL_OFFSET)
+        running[number % LOADERS] = started(context, address, PARTITIONS, UNTIL_OFFSET, load)
     for one in running:
         one.kill()
         one.join()
@@ -54,6 +55,25 @@ def check(address):
     load_all(address, PARTITIONS, UNTIL_OFFSET)
     found = load_table(address, FS)
     assert offsets(found) == each_once(*[UNTIL_OFFSET] * PARTITIONS)
+    check_history(found)
+
+
+def check_newest(address):
+    """Lets the rest be loaded, and checks that the newest record of each key is there, and none that is deleted."""
+    load_all(address, PARTITIONS, UNTIL_OFFSET, upsert)
+    records = [record(partition, offset) for partition in range(PARTITIONS) for offset in range(UNTIL_OFFSET)]
+    newest = {one["key"]: one for one in records}
+    found = load_table(address, FS)
+    for rows in (found.dataset().to_table(), other_engine(address).scan().to_arrow()):
+        there = sorted((row["key"], row["offset"], row["value"]) for row in rows.to_pylist())
+        wanted = sorted((key, one["offset"], one["value"]) for key, one in newest.items() if one["value"] is not None)
+        assert there == wanted
+    check_history(found)
+    assert audit_stored_files(address).findings == ()
+
+
+def check_history(found):
+    """Checks that the ledger has all offsets, and that the history tells each once."""
     assert ledger_of(found).partitions == {one: LedgerEntry(0, UNTIL_OFFSET) for one in range(PARTITIONS)}
     claimed = [part for one in found.lineage() for part in one["ranges"]]
     for partition in range(PARTITIONS):
@@ -61,12 +81,20 @@ def check(address):
         assert [first for first, _ in ends] == [0, *(end for _, end in ends[:-1])]
 
 
-@pytest.mark.parametrize("kind", ["embedded", "rest", "hive"])
-def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "load", "judge"),
+    [
+        pytest.param("embedded", append, check, id="appends"),
+        pytest.param("embedded", upsert, check_newest, id="upserts"),
+        pytest.param("rest", append, check, id="appends by REST"),
+        pytest.param("hive", append, check, id="appends by Hive"),
+    ],
+)
+def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, load, judge, tmp_path):
     with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
-        address = begun(f"{prefix}shop.events")
-        kill_over_and_over(address, lambda number: number == KILLS)
-        check(address)
+        address = begun(f"{prefix}shop.events", load)
+        kill_over_and_over(address, lambda number: number == KILLS, load)
+        judge(address)
 
 
 def compact(spark):
@@ -93,17 +121,18 @@ def insist(change, spark):
     return False
 
 
-def test_each_offset_is_loaded_once_beside_an_engine_that_compacts_expires_and_rolls_back(tmp_path):
-    address = begun(f"iceberg:{tmp_path}/shop.events")
+@pytest.mark.parametrize(("load", "judge"), [(append, check), (upsert, check_newest)], ids=["appends", "upserts"])
+def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(tmp_path, load, judge):
+    address = begun(f"iceberg:{tmp_path}/shop.events", load)
     directory = tmp_path / "spark"
     directory.mkdir()
     with SparkIceberg(tmp_path, directory) as spark, ThreadPoolExecutor(1) as pool:
         ended = threading.Event()
-        killing = pool.submit(kill_over_and_over, address, lambda _: ended.is_set())
+        killing = pool.submit(kill_over_and_over, address, lambda _: ended.is_set(), load)
         try:
             made_now = [(change.__name__, insist(change, spark)) for change in (compact, roll_back, expire)]
         finally:
             ended.set()
         killing.result()
     assert {name for name, is_made in made_now if is_made} == {"compact", "roll_back", "expire"}
-    check(address)
+    judge(address)

@@ -5,8 +5,6 @@ what the Delta table shows is compared with Python's values elsewhere (test_valu
 """
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -32,29 +30,13 @@ from millrace_support import iceberg_tables
 from millrace_support.boundary_avro import avro
 from millrace_support.boundary_json import mapped_json, nested_json, plain_json
 from millrace_support.boundary_protobuf import protobuf
+from millrace_support.iceberg_readers import asked_of_duckdb
 from millrace_support.iceberg_tables import other_engine
-from millrace_support.spark_iceberg import CATALOG, PEERS, SparkIceberg
+from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 
 FS = OsFileSystem()
 SEED = 20_261_130
 FORMATS = {make.__name__: make for make in (plain_json, nested_json, mapped_json, avro, protobuf)}
-READS_ICEBERG = """
-import glob, json, sys
-sys.path.insert(0, sys.argv[1])
-import duckdb
-import pyarrow as pa
-
-connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-for name in ("avro", "iceberg"):
-    [path] = glob.glob(f"{sys.argv[1]}/duckdb_extension_{name}/**/*.duckdb_extension", recursive=True)
-    connection.execute(f"LOAD '{path}'")
-connection.execute("SET TimeZone = 'UTC'")
-for statement, path in json.loads(sys.argv[2]):
-    rows = connection.execute(statement).fetch_arrow_table()
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-"""
-TIMEOUT_S = 120
 
 
 def loaded(address, schema, records):
@@ -147,20 +129,14 @@ def test_polars_reads_every_value(lake, name):
 
 
 def test_duckdb_reads_every_value(lake, tmp_path):
-    if not (PEERS / "duckdb").is_dir():
-        pytest.skip("`make iceberg` brings DuckDB with its extension for Iceberg")
     newest = {name: other_engine(f"iceberg:{lake}/b.{name}").metadata_location for name in NAMES}
     asked = [
         (f"SELECT * FROM iceberg_scan('{place.removeprefix('file://')}')", str(tmp_path / name))
         for name, place in newest.items()
     ]
-    command = [sys.executable, "-c", READS_ICEBERG, str(PEERS / "duckdb"), json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=TIMEOUT_S)
-    assert done.returncode == 0, done.stderr[-4000:]
-    for name in NAMES:
+    for name, found in zip(NAMES, asked_of_duckdb(asked), strict=True):
         wanted, schema = expected(lake, name)
-        with pa.OSFile(str(tmp_path / name)) as source:
-            assert values(pa.ipc.open_file(source).read_all(), schema) == wanted
+        assert values(found, schema) == wanted
 
 
 def test_spark_reads_every_value(lake, tmp_path):

@@ -137,7 +137,7 @@ def bench(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="For load: into this store, s3://bucket/path, beside a folder."),
+        typer.Option(metavar="ADDRESS", help="For load and upsert: in this store, s3://bucket/path, beside a folder."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file too.")
@@ -148,7 +148,7 @@ def bench(
     if peer is not None and peer not in harness.peers(name):
         raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
     if store is not None and (peer is not None or not harness.takes_store(name)):
-        raise typer.BadParameter("load takes a store, without a peer", param_hint="--store")
+        raise typer.BadParameter("load and upsert take a store, without a peer", param_hint="--store")
     harness.measure(name, peer, json_file, store)
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
@@ -91,14 +90,6 @@ class TaskTable:
     def kept_rows(self) -> Mapping[str, Flags]:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
         return self.kept
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {one.name: getattr(self, one.name) for one in fields(self)}
-        return state | {"kept": {name: (len(rows), np.packbits(rows)) for name, rows in self.kept.items()}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        kept = {name: np.unpackbits(bits, count=rows).astype(np.bool_) for name, (rows, bits) in state["kept"].items()}
-        self.__dict__.update(state | {"kept": kept})
 
 
 AnyTable: TypeAlias = Table | TaskTable

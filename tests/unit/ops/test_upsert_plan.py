@@ -31,3 +31,10 @@ def test_more_executors_are_faster_and_vectors_write_less(case):
     assert cost_of(replace(case, executors=case.executors * 2), rates).seconds <= cost.seconds
     by_vectors, again = (cost_of(replace(case, by_vectors=one), rates) for one in (True, False))
     assert by_vectors.written_bytes <= again.written_bytes
+
+
+def test_the_driver_has_no_more_of_a_larger_table():
+    case = Case(1_000_000_000, 1_000_000)
+    large = cost_of(replace(case, keys=100 * case.keys), Rates())
+    assert large.driver_bytes < 2 * cost_of(case, Rates()).driver_bytes + 100 * case.files * 2_000
+    assert large.driver_bytes < 1 << 30

@@ -24,7 +24,7 @@ import string
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -32,8 +32,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from millrace.errors import WarehouseError
-from millrace_pipelines.warehouse.delta.protocol import TableFacts, refusal
-from millrace_pipelines.warehouse.delta.snapshot import DELETION_VECTORS, Snapshot
+from millrace_pipelines.warehouse.delta.protocol import DELETION_VECTORS, TableFacts, refusal
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.files import DIGEST
@@ -51,6 +50,7 @@ Descriptor: TypeAlias = Mapping[str, Any]
 
 RELATIVE = "u"
 ABSOLUTE = "p"
+INLINE = "i"
 ENCODED_UUID = 20
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 BASE85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
@@ -58,7 +58,33 @@ TO_BASE85 = str.maketrans(Z85, BASE85)
 TO_Z85 = str.maketrans(BASE85, Z85)
 
 
-def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Action]:
+class LoggedVersion(Protocol):
+    """What is asked of a version of a table whose log is read: `Snapshot`, which reads vectors that the log names."""
+
+    @property
+    def location(self) -> str:
+        """Returns the table's location."""
+
+    @property
+    def root(self) -> str:
+        """Returns the path of the table's folder in `filesystem`."""
+
+    @property
+    def filesystem(self) -> pafs.FileSystem:
+        """Returns the file system that has the log."""
+
+    @property
+    def version(self) -> int:
+        """Returns the number of the version's commit."""
+
+    def facts(self) -> TableFacts:
+        """Returns the version's protocol."""
+
+    def file_names(self) -> list[str]:
+        """Returns the names of the version's data files."""
+
+
+def actions_of(table: LoggedVersion, kind: str, fields: Iterable[str]) -> Iterator[Action]:
     """Yields all actions of one kind, such as `add`, up to a version: oldest first, removed or replaced ones, too.
 
     Args:
@@ -77,7 +103,7 @@ def actions_of(table: Snapshot, kind: str, fields: Iterable[str]) -> Iterator[Ac
         yield from _in_file(table.filesystem, path, kind, wanted)
 
 
-def _log_files(table: Snapshot) -> tuple[Sequence[str], Sequence[str]]:
+def _log_files(table: LoggedVersion) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the files that make up a version: those of a whole checkpoint, and the commits after it, oldest first."""
     checkpoints: dict[tuple[int, str], list[str]] = {}
     commits: dict[int, str] = {}
@@ -109,7 +135,7 @@ def _in_file(filesystem: pafs.FileSystem, path: str, kind: str, columns: list[st
     yield from (action for action in actions if action and any(value is not None for value in action.values()))
 
 
-def _sidecar(table: Snapshot, path: str) -> str:
+def _sidecar(table: LoggedVersion, path: str) -> str:
     """Returns the path of a checkpoint's sidecar file, of which `path` may be the name alone."""
     return f"{table.root}/{LOG_DIRECTORY}/{SIDECARS}/{unquote(path).rpartition('/')[2]}"
 
@@ -150,7 +176,7 @@ class LoggedFile(NamedTuple):
     statistics: str
 
 
-def digests_of(table: Snapshot) -> dict[str, str]:
+def digests_of(table: LoggedVersion) -> dict[str, str]:
     """Returns the CRC-32C, as text, of the version's files by name, where the log has one."""
     names = set(table.file_names())
     adds = actions_of(table, "add", ("path", "stats"))
@@ -158,29 +184,32 @@ def digests_of(table: Snapshot) -> dict[str, str]:
     return {name: digest for name, digest in added.items() if name in names and isinstance(digest, str)}
 
 
-def logged_files(table: Snapshot, names: AbstractSet[str]) -> Mapping[str, LoggedFile]:
+def logged_files(table: LoggedVersion, names: AbstractSet[str]) -> Mapping[str, LoggedFile]:
     """Returns what the log has of the version's files with these names.
 
     A path may be added again with another vector: the newest add action is the one that counts.
 
     Raises:
-        WarehouseError: The log has no add action of one of them, or none with the vector by which delta-rs reads it.
+        WarehouseError: The log has no add action of one of them.
     """
     found: dict[str, LoggedFile] = {}
     for add in actions_of(table, "add", ("path", "deletionVector", "size", "modificationTime", "stats")):
         path, vector = str(add["path"]), descriptor_of(add)
         if (name := unquote(path)) in names:
             found[name] = LoggedFile(path, vector, add["size"], add["modificationTime"], add.get("stats") or "{}")
-    kept = table.kept_rows()
-    for name in sorted(names):
-        deleted = int((~kept[name]).sum()) if name in kept else 0
-        logged = found.get(name)
-        if logged is None or (logged.vector or {}).get("cardinality", 0) != deleted:
-            raise WarehouseError(f"{table.location}: the log does not say which rows of {name} are deleted")
+    if unknown := sorted(names - found.keys()):
+        raise WarehouseError(f"{table.location}: the log does not say which rows of {', '.join(unknown)} are deleted")
     return found
 
 
-def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
+def vectors_of(table: LoggedVersion, names: AbstractSet[str]) -> dict[str, Descriptor]:
+    """Returns the deletion vectors of those of the version's files that have one; `names` are all of its files."""
+    adds = actions_of(table, "add", ("path", "deletionVector"))
+    newest = {unquote(str(add["path"])): descriptor_of(add) for add in adds}
+    return {name: vector for name in names if (vector := newest.get(name)) is not None}
+
+
+def files_of_versions(table: LoggedVersion, since_ms: int) -> set[str]:
     """Returns the names of files that versions since a time need, without the data files of the newest version.
 
     Args:
@@ -192,19 +221,19 @@ def files_of_versions(table: Snapshot, since_ms: int) -> set[str]:
     return {*_of_this_version(table), *_of_removed(table, since_ms)}
 
 
-def _of_this_version(table: Snapshot) -> Iterator[str]:
-    for file in logged_files(table, table.kept_rows().keys()).values():
-        yield from _vector_file_name(file.vector, table)
+def _of_this_version(table: LoggedVersion) -> Iterator[str]:
+    for vector in vectors_of(table, {*table.file_names()}).values():
+        yield from _vector_file_name(vector, table)
 
 
-def _of_removed(table: Snapshot, since_ms: int) -> Iterator[str]:
+def _of_removed(table: LoggedVersion, since_ms: int) -> Iterator[str]:
     for remove in actions_of(table, "remove", ("path", "deletionTimestamp", "deletionVector")):
         if (remove.get("deletionTimestamp") or 0) > since_ms:
             yield unquote(str(remove["path"]))
             yield from _vector_file_name(descriptor_of(remove), table)
 
 
-def _vector_file_name(vector: Descriptor | None, table: Snapshot) -> Iterator[str]:
+def _vector_file_name(vector: Descriptor | None, table: LoggedVersion) -> Iterator[str]:
     name = None if vector is None else vector_file(vector, table.location)
     if name is not None:
         yield name

@@ -26,6 +26,8 @@ from millrace_pipelines.warehouse.table.access import REFUSED_TEXTS, Access
 VARIANT = re.compile(r'"(type|elementType|valueType)": ?"variant"')
 MAX_READER_VERSION = 3
 MAX_WRITER_VERSION = 7
+DELETION_VECTORS = "deletionVectors"
+VECTORS_PROPERTY = "delta.enableDeletionVectors"
 
 ALL = frozenset(Access)
 NONE: frozenset[Access] = frozenset()

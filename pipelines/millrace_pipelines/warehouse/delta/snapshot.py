@@ -7,7 +7,7 @@ transaction log protocol for a version with all that it holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -15,11 +15,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from millrace.errors import WarehouseError
-from millrace_pipelines.arrow import Flags
-from millrace_pipelines.warehouse.delta.protocol import TableFacts, refusal
+from millrace.fs import FileSystem
+from millrace_pipelines.warehouse.delta.deletion_vectors import KeptRows, LoggedVector
+from millrace_pipelines.warehouse.delta.log_actions import vectors_of
+from millrace_pipelines.warehouse.delta.protocol import DELETION_VECTORS, VECTORS_PROPERTY, TableFacts, refusal
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.stores.store import LOG_DIRECTORY, Store
 from millrace_pipelines.warehouse.table.access import Access
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
 
 HISTORY_ATTEMPTS = 100
-DELETION_VECTORS = "deletionVectors"
-VECTORS_PROPERTY = "delta.enableDeletionVectors"
 
 HistoryEntry: TypeAlias = Mapping[str, Any]
 """A commit in the history that delta-rs returns: `version`, and what its commit properties have."""
@@ -43,11 +42,12 @@ class Snapshot:
         WarehouseError: The log can't be read.
     """
 
-    def __init__(self, store: Store, delta: DeltaTable) -> None:
+    def __init__(self, store: Store, fs: FileSystem, delta: DeltaTable) -> None:
         self._store = store
+        self._fs = fs
         self._delta = delta
         self._transactions: dict[tuple[int, str], int | None] = {}
-        self._kept: tuple[int, Mapping[str, Flags]] = -1, {}
+        self._kept = -1, KeptRows(store.location, fs, {})
 
     @property
     def address(self) -> str:
@@ -112,24 +112,17 @@ class Snapshot:
         facts = self.facts()
         return DELETION_VECTORS in facts.writer_features and facts.is_on(VECTORS_PROPERTY)
 
-    def kept_rows(self) -> Mapping[str, Flags]:
+    def kept_rows(self) -> KeptRows:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
         if self._kept[0] != self.version:
             has_feature = DELETION_VECTORS in (self._delta.protocol().reader_features or ())
-            self._kept = self.version, dict(self._vectors()) if has_feature else {}
+            self._kept = self.version, KeptRows(self.location, self._fs, self._vectors() if has_feature else {})
         return self._kept[1]
 
-    def _vectors(self) -> Iterator[tuple[str, Flags]]:
-        try:
-            vectors = pa.table(self._delta.deletion_vectors())
-        except (DeltaError, OSError) as error:
-            raise WarehouseError(f"{self.location}: its deletion vectors can't be read: {error}") from error
-        for address, kept in zip(*(vectors.column(name) for name in ("filepath", "selection_vector")), strict=True):
-            yield self._name_of(address.as_py()), kept.values.to_numpy(zero_copy_only=False)
-
-    def _name_of(self, address: str) -> str:
-        """Returns a file's name below the table's location, from its full address."""
-        return unquote(address).removeprefix("file://").removeprefix(f"{self.location}/")
+    def _vectors(self) -> dict[str, LoggedVector]:
+        actions = self._actions()
+        rows = dict(zip(_names_in(actions), actions.column("num_records").to_pylist(), strict=True))
+        return {name: LoggedVector(vector, rows[name]) for name, vector in vectors_of(self, rows.keys()).items()}
 
     def check_access(self, access: Access) -> None:
         """Raises TableRefusedError where this version has a feature or property that forbids an access."""
@@ -173,10 +166,19 @@ class Snapshot:
 
     def file_names(self) -> list[str]:
         """Returns the names of the data files of this version, as in `DataFile` and `NamedFile`."""
-        return sorted(unquote(str(path)) for path in self.add_actions().column("path").to_pylist())
+        return sorted(_names_in(self._actions()))
 
     def add_actions(self) -> pa.Table:
         """Returns the files of this version with sizes, partition values and statistics, as delta-rs flattens them."""
+        actions, kept = self._actions(), self.kept_rows()
+        if not kept:
+            return actions
+        said = zip(_names_in(actions), actions.column("num_records").to_pylist(), strict=True)
+        rows = [kept.rows_of(name) if name in kept else rows for name, rows in said]
+        return actions.set_column(actions.column_names.index("num_records"), "num_records", pa.array(rows, pa.int64()))
+
+    def _actions(self) -> pa.Table:
+        """Returns the files of this version; records that deletion vectors delete count as well."""
         actions = pa.table(self._delta.get_add_actions(flatten=True))
         elsewhere = [path for path in map(str, actions.column("path").to_pylist()) if is_absolute(path)]
         if elsewhere:
@@ -184,15 +186,7 @@ class Snapshot:
                 f"{self.location} names files outside of its folder, such as {elsewhere[0]}, as a shallow clone does; "
                 "make a deep copy of the table, or use the table that has the files; nothing was changed"
             )
-        return self._without_deleted(actions) if self.kept_rows() else actions
-
-    def _without_deleted(self, actions: pa.Table) -> pa.Table:
-        """Returns add actions whose numbers of records leave out rows that deletion vectors delete."""
-        kept, index = self.kept_rows(), actions.column_names.index("num_records")
-        said = zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True)
-        names = [(unquote(str(path)), rows) for path, rows in said]
-        rows = [int(kept[name].sum()) if name in kept else rows for name, rows in names]
-        return actions.set_column(index, "num_records", pa.array(rows, pa.int64()))
+        return actions
 
     def partition_values(self) -> dict[str, dict[str, str | None]]:
         """Returns the values of the partition columns as Delta writes them, by file name."""
@@ -259,6 +253,10 @@ def _partition_text(value: object) -> str | None:
     if isinstance(value, date):
         return value.isoformat()
     return None if value is None else str(value)
+
+
+def _names_in(actions: pa.Table) -> list[str]:
+    return [unquote(str(path)) for path in actions.column("path").to_pylist()]
 
 
 def _dataset(table: Snapshot) -> ds.Dataset:

@@ -55,7 +55,8 @@ from millrace_pipelines.warehouse.delta.log_actions import (
     logged_files,
     refused_by_log,
 )
-from millrace_pipelines.warehouse.delta.snapshot import VECTORS_PROPERTY, Snapshot
+from millrace_pipelines.warehouse.delta.protocol import VECTORS_PROPERTY
+from millrace_pipelines.warehouse.delta.snapshot import Snapshot
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError, TableRefusedError
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
@@ -83,8 +84,8 @@ HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 class Table(Snapshot):
     """A version of a table, the newest when it was loaded, on which commits are made."""
 
-    def __init__(self, store: Store, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
-        super().__init__(store, delta)
+    def __init__(self, store: Store, fs: FileSystem, delta: DeltaTable, clock: Clock, copy: LedgerCopy | None) -> None:
+        super().__init__(store, fs, delta)
         self._clock = clock
         self._copy = copy
         self._lost: tuple[int, dict[str, int]] = -1, {}
@@ -110,9 +111,8 @@ class Table(Snapshot):
             if (refused := refused_by_log(store)) is not None:
                 raise TableRefusedError(refused) from error
             raise WarehouseError(f"{location}: not a table that can be read: {one_line(str(error))}") from error
-        table = cls(store, delta, clock, copy)
+        table = cls(store, fs, delta, clock, copy)
         table.check_access(Access.READ)
-        table.kept_rows()  # raises where they can't be read
         return table
 
     @classmethod

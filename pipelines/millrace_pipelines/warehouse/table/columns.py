@@ -50,6 +50,8 @@ def is_as_now(schema: pa.Schema, ids: FieldIds) -> bool:
 
 def under_present_names(batch: pa.RecordBatch, columns: Mapping[str, FileColumn]) -> pa.RecordBatch:
     """Returns those columns of a file's rows, named as the table names them."""
+    if batch.schema.names == list(columns) and batch.schema.types == [column.type for column in columns.values()]:
+        return batch
     arrays = [batch.column(column.name) for column in columns.values()]
     viewed = [
         array if array.type.equals(column.type) else array.view(column.type)

@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.errors import (
     TableNotFoundError,
     TableRefusedError,
 )
-from millrace_pipelines.warehouse.formats import load_or_create, load_table
+from millrace_pipelines.warehouse.formats import check_vectors, load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -257,9 +257,11 @@ def look_at_tables(
         RegistryError: The schema registry can't be asked.
         ModeError: The table was created for another mode.
         LedgerError: The ledger is lost, or does not belong to the rows.
-        TableRefusedError: A table uses something of Delta's protocol that `access`, or what becomes of it, can't obey.
+        TableRefusedError: A table uses something of its format that `access`, or what becomes of it, can't obey.
     """
     rows = _existing(address, topic, fs, load)
+    if rows is None and deletion_vectors:
+        check_vectors(address)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
     dead_letters = _existing_dead_letters(address, topic, fs, load, may_be_another_topics=wanted is None)

@@ -133,6 +133,7 @@ def test_deletes_by_equality_are_refused_with_a_way_on(address):
     for ask in (lambda one: one.kept_rows(), lambda one: one.dataset(), current_files):
         with pytest.raises(TableRefusedError, match="rewrite_data_files with delete-file-threshold 1"):
             ask(load_table(address, FS))
+    assert load_range(address, 25) == 4
 
 
 def test_files_of_partitions_that_millrace_does_not_write_are_not_rewritten(tmp_path):
