@@ -1,7 +1,8 @@
 """The harness of all benchmarks: who has a turn, which figures follow, and how they are shown.
 
 A benchmark is a module of this package. Its `run` takes an empty folder, and one of its `PEERS` if it has any, and
-returns its figures; its `run_in`, where it has one, takes a folder and the address of a store. Absolute rates drift
+returns its figures; its `run_in`, where it has one, takes a folder and the address of a store, and its `run_as` a
+folder, one of its `FORMATS` of tables, and one of that format's peers. Absolute rates drift
 with the machine from minute to minute; the ratio to a yardstick of the same run does not. Rounds alternate between what
 is measured and its yardstick, and medians are compared.
 """
@@ -145,9 +146,15 @@ class Comparison(Generic[Measured]):
         )  # fmt: skip
 
 
-def peers(name: str) -> tuple[str, ...]:
-    """Returns what a benchmark can be measured beside."""
-    return getattr(import_module(f"{__package__}.{name}"), "PEERS", ())
+def peers(name: str, form: str | None = None) -> tuple[str, ...]:
+    """Returns what a benchmark can be measured beside, in a format of tables if one is given."""
+    module = import_module(f"{__package__}.{name}")
+    return getattr(module, "PEERS", ()) if form is None else module.FORMATS[form]
+
+
+def formats(name: str) -> tuple[str, ...]:
+    """Returns the formats of tables in which a benchmark can be run beside Delta's."""
+    return tuple(getattr(import_module(f"{__package__}.{name}"), "FORMATS", ()))
 
 
 def takes_store(name: str) -> bool:
@@ -155,7 +162,9 @@ def takes_store(name: str) -> bool:
     return hasattr(import_module(f"{__package__}.{name}"), "run_in")
 
 
-def measure(name: str, peer: str | None, json_file: Path | None, store: str | None = None) -> None:
+def measure(
+    name: str, peer: str | None, json_file: Path | None, store: str | None = None, form: str | None = None
+) -> None:
     """Runs a benchmark in a temporary folder, and shows its figures.
 
     Args:
@@ -163,12 +172,19 @@ def measure(name: str, peer: str | None, json_file: Path | None, store: str | No
         peer: One of its peers.
         json_file: Where the figures are written, too.
         store: The address of a store of tables, for a benchmark that takes one.
+        form: One of its formats.
     """
-    beside = [one for one in peers(name) if one == peer]
+    beside = [one for one in peers(name, form) if one == peer]
     module = import_module(f"{__package__}.{name}")
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as place:
-        figures = module.run(Path(place), *beside) if store is None else module.run_in(Path(place), store)
-    options = (f" --peer {peer}" if peer else "") + (f" --store {store}" if store else "")
+        if store is not None:
+            figures = module.run_in(Path(place), store)
+        elif form is not None:
+            figures = module.run_as(Path(place), form, peer)
+        else:
+            figures = module.run(Path(place), *beside)
+    given = {"peer": peer, "store": store, "format": form}
+    options = "".join(f" --{option} {value}" for option, value in given.items() if value)
     show(f"millrace bench {name}{options}", figures, json_file)
 
 

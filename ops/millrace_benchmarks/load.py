@@ -5,7 +5,8 @@ stages one by one, one task without Spark, and a commit in a table that has had 
 these: the same topics into Parquet by Spark's own Kafka source, from Apache Kafka and from Millrace, in the same Spark,
 in turn; see `load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
 load takes some seconds, of which the starts of jobs and tasks are a small part. Needs `make peers`. With
-`--store ADDRESS` instead, loads into a store beside those into a folder (`in_store`).
+`--store ADDRESS` instead, loads into a store beside those into a folder (`in_store`); with `--format iceberg`, loads
+into that format beside Delta's, and with `--peer connect` beside Iceberg's sink for Kafka Connect (`in_iceberg`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from millrace.records.compression import Codec
 from millrace_benchmarks.harness import Figure, alternate, beside_goal, interleave
+from millrace_benchmarks.in_iceberg import loads_into_iceberg
 from millrace_benchmarks.in_store import loads_in
 from millrace_benchmarks.load_commits import COMMITS_BEFORE, commit_after
 from millrace_benchmarks.load_peers import Ways, millrace_load, spark_source, spark_with_kafka
@@ -32,6 +34,7 @@ class Peer(StrEnum):
 
 
 PEERS = tuple(Peer)
+FORMATS = {"iceberg": ("connect",)}
 CORES = 2
 ROUNDS = 3
 SMALL = Topic("load-100", "100 B", 100, 12_000)
@@ -67,6 +70,11 @@ def run(place: Path, peer: Peer | None = None) -> list[Figure]:
 def run_in(place: Path, store: str) -> list[Figure]:
     """Measures loads into a store, an address, beside those into a folder."""
     return loads_in(place, store, (SMALL, LARGE))
+
+
+def run_as(place: Path, _: str, peer: str | None) -> list[Figure]:
+    """Measures loads into Iceberg's format, the only one of FORMATS, beside Delta's and those of a peer."""
+    return loads_into_iceberg(place, (SMALL, LARGE), beside_connect=peer is not None)
 
 
 def _beside_spark(ours: Subject, kafka: Subject, directory: Path) -> list[Figure]:

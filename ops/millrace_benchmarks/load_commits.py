@@ -9,10 +9,10 @@ from itertools import count
 
 import pyarrow as pa
 
-from millrace.fs import OsFileSystem
 from millrace.times import SECOND_MS
 from millrace_benchmarks.harness import Samples
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
+from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     TOPIC_ID_PROPERTY,
@@ -32,26 +32,31 @@ PROPERTIES = {TOPIC_PROPERTY: "bench", TOPIC_ID_PROPERTY: "bench"}
 def commit_after(commits: int = COMMITS_BEFORE) -> Samples:
     """Returns the median milliseconds of a commit, and of loading table and ledger, in a table of `commits` commits."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as directory:
-        schema, fs = ENVELOPE_SCHEMA, OsFileSystem()
-        table = load_or_create(directory, fs, schema=schema, name="bench", configuration=PROPERTIES)
+        table = made_table(directory)
         offsets = count()
         for _ in range(commits):
-            _commit(table, next(offsets))
+            commit_row(table, next(offsets))
         loading, committing = [], []
         for _ in range(MEASURED):
             started = time.perf_counter()
-            table = load_table(directory, fs)
+            table = load_table(directory, DISK)
             ledger_of(table)
             loading.append((time.perf_counter() - started) * SECOND_MS)
-            committing.append(_commit(table, next(offsets)) * SECOND_MS)
+            committing.append(commit_row(table, next(offsets)) * SECOND_MS)
     return {"load": statistics.median(loading), "commit": statistics.median(committing)}
 
 
-def _commit(table: Table, offset: int) -> float:
+def made_table(address: str) -> Table:
+    """Returns a new table at an address, in its format."""
+    return load_or_create(address, DISK, schema=ENVELOPE_SCHEMA, name="bench", configuration=PROPERTIES)
+
+
+def commit_row(table: Table, offset: int) -> float:
     """Commits one row as a load would, and returns the seconds of the commit alone."""
     row = {name: pa.nulls(1, table.schema.field(name).type) for name in table.schema.names}
     row |= {"partition": pa.array([0], pa.int32()), "offset": pa.array([offset], pa.int64())}
-    file = write_file(table.location, f"{offset:032d}", pa.table(row, schema=table.schema), OsFileSystem())
+    rows = pa.table(row, schema=table.schema)
+    file = write_file(table.location, f"{offset:032d}", rows, DISK, table.field_ids)
     expected, transactions = swap(ledger_of(table), {0: LedgerEntry(0, offset + 1)})
     span = {"partition": 0, "from_offset": offset, "until_offset": offset + 1, "rows": 1, "dead_letters": 0}
     started = time.perf_counter()

@@ -121,7 +121,8 @@ def monitoring(
 Benchmark = StrEnum(
     "Benchmark",
     "APPEND STORAGE COMPACTION PRODUCE FETCH LATENCY CONNECTIONS STALLS PARTITIONS "
-    "LOAD UPSERT TABLES DECODE TRANSACTIONS REPLICATION FAILOVER MIRROR SECURITY CLIENT METRICS CONSOLE DAGSTER",
+    "LOAD COMMITS UPSERT TABLES DECODE TRANSACTIONS REPLICATION FAILOVER MIRROR SECURITY CLIENT METRICS CONSOLE "
+    "DAGSTER",
 )
 
 
@@ -132,12 +133,18 @@ def bench(
         str | None,
         typer.Option(
             help="Measure this beside it in the same run: mock, kafka, kafka-3.9, spark or mirrormaker2 "
-            "(`make peers` first)."
+            "(`make peers` first), rest or connect (`make iceberg iceberg-connect`)."
         ),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="For load and upsert: in this store, s3://bucket/path, beside a folder."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="FORMAT", help="For load: into this format of tables, iceberg, beside Delta's."
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file too.")
@@ -145,11 +152,13 @@ def bench(
 ) -> None:
     """Measure on loopback, and print each figure beside its yardstick."""
     harness = import_module("millrace_benchmarks.harness")
-    if peer is not None and peer not in harness.peers(name):
+    if form is not None and form not in harness.formats(name):
+        raise typer.BadParameter(f"{form!r} is no format of bench {name}", param_hint="--format")
+    if peer is not None and peer not in harness.peers(name, form):
         raise typer.BadParameter(f"{peer!r} is no peer of bench {name}", param_hint="--peer")
-    if store is not None and (peer is not None or not harness.takes_store(name)):
-        raise typer.BadParameter("load and upsert take a store, without a peer", param_hint="--store")
-    harness.measure(name, peer, json_file, store)
+    if store is not None and (peer is not None or form is not None or not harness.takes_store(name)):
+        raise typer.BadParameter("load and upsert take a store, without a peer or a format", param_hint="--store")
+    harness.measure(name, peer, json_file, store, form)
 
 
 def history() -> None:

@@ -121,5 +121,5 @@ def _with_length(some: bytes) -> bytes:
 
 def _of_tools(kafka: Kafka) -> Kafka:
     """Returns the version that has the same tools, with their heap instead of the broker's."""
-    flags = (flag for flag in kafka.java_flags if not flag.startswith("-Xmx"))
+    flags = (flag for flag in kafka.java_flags if not flag.startswith(("-Xms", "-Xmx")))
     return replace(kafka, java_flags=(*flags, HEAP))

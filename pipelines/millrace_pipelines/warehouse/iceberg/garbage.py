@@ -13,9 +13,10 @@ have expired it early (`table`), and a reader may have it still. Everything else
     written by Millrace, a data file        the retention; its name tells the operation, whose lease tells if it runs
     any other file                          the retention, but at least LEAST_HOURS: its writer may be just at work
 
-Files are compared by their paths without scheme and host, as engines spell these differently (`s3a://`, `s3://`). Left
-alone are files and folders whose names begin with `_` or `.`, other tables below the location, `version-hint.text`,
-and everything where the table's `gc.enabled` is false.
+Files are compared by their paths without scheme and host, as engines spell these differently (`s3a://`, `s3://`), and
+without percent signs, with which a store may list what a manifest names without them. Left alone are files and folders
+whose names begin with `_` or `.`, other tables below the location, `version-hint.text`, and everything where the
+table's `gc.enabled` is false.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 from pyiceberg.io import FileIO
@@ -166,6 +168,7 @@ def list_before(files: Iterable[StoredFile], since_ms: int) -> str | None:
 
 def unneeded(files: Sequence[StoredFile], needed: set[str], *, now_ms: int, retention_hours: int) -> list[str]:
     """Returns the names of files that are not needed, and old enough to go."""
+    plain = {unquote(name) for name in needed}
     others = tuple(
         f"{folder}/"
         for folder in {one.name.rpartition(f"/{METADATA_FOLDER}/")[0] for one in files if _is_of_other_table(one.name)}
@@ -173,7 +176,7 @@ def unneeded(files: Sequence[StoredFile], needed: set[str], *, now_ms: int, rete
     return sorted(
         one.name
         for one in files
-        if one.name not in needed
+        if unquote(one.name) not in plain
         and one.name != VERSION_HINT
         and not any(part.startswith(("_", ".")) for part in one.name.split("/"))
         and not one.name.startswith(others)

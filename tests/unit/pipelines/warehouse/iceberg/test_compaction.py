@@ -15,7 +15,8 @@ from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.formats import load_or_create, load_table, load_to_write
 from millrace_pipelines.warehouse.iceberg.ledger_state import summary_of
 from millrace_pipelines.warehouse.ledger.ledger import ledger_of
-from millrace_pipelines.warehouse.maintenance import checkpoint, compact
+from millrace_pipelines.warehouse.maintenance import checkpoint, compact, vacuum
+from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.table.files import DataFileWriter
 from millrace_support.iceberg_tables import (
     PROPERTIES,
@@ -93,21 +94,29 @@ def test_hours_of_event_time_are_compacted_by_themselves(tmp_path):
     assert [task.file.record_count for task in planned] == [3]
 
 
-def test_compaction_beside_racing_loads_neither_doubles_nor_loses_a_row(address):
+def test_upkeep_beside_racing_loads_neither_doubles_nor_loses_a_row(address):
+    """Vacuum without any retention, too: what running loads have written stays."""
+    location = load_table(address, FS).location
     for partition in range(2):
         load_range(address, 5, partition=partition)
 
     def load(partition):
         for number in range(8):
-            load_range(address, 10 * (number + 1), partition=partition)
+            load_id = f"load{partition}x{number}"
+            with lease(location, load_id, FS):
+                load_range(address, 10 * (number + 1), partition=partition, load_id=load_id)
 
+    gone = []
     with ThreadPoolExecutor(3) as pool:
         loads = [pool.submit(load, partition) for partition in range(2)]
-        while not all(one.done() for one in loads):
+        for _ in range(3):
             compact(address, FS, SystemClock())
+            gone += vacuum(address, FS, retention_hours=0).files
         for one in loads:
             one.result()
+    assert gone
     assert offsets(load_table(address, FS)) == each_once(80, 80)
+    assert len([one for one in load_table(address, FS).lineage() if one["kind"] == "load"]) == 18
 
 
 def test_files_are_joined_under_the_columns_of_now(address):

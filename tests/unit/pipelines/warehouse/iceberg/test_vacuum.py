@@ -13,7 +13,7 @@ from millrace.fs import OsFileSystem
 from millrace_pipelines.warehouse.errors import CatalogError, StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.iceberg import catalogs, commits, requests
-from millrace_pipelines.warehouse.iceberg.garbage import LEAST_HOURS
+from millrace_pipelines.warehouse.iceberg.garbage import LEAST_HOURS, StoredFile, unneeded
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, maintain, vacuum
 from millrace_pipelines.warehouse.stores.lease import LEASE_SUFFIX, LEASES_DIRECTORY
@@ -300,6 +300,12 @@ def test_a_table_whose_garbage_is_not_collected_keeps_all(address):
     assert vacuum(address, FS, retention_hours=0, clock=Clock(99)).files == ()
     assert there(address) == before
     assert len(snapshots(address)) > 1
+
+
+def test_files_that_a_store_lists_in_another_spelling_stay():
+    files = [StoredFile(name, 0) for name in ("hour=01%3A00/a.parquet", "hour=02:00/b.parquet", "hour=03/c.parquet")]
+    needed = {"hour=01:00/a.parquet", "hour=02%3A00/b.parquet"}
+    assert unneeded(files, needed, now_ms=99 * HOUR_MS, retention_hours=0) == ["hour=03/c.parquet"]
 
 
 def test_files_that_others_name_by_another_scheme_stay(address):
