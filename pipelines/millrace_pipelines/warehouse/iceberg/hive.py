@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import Table as HiveTable
 from hive_metastore.ttypes import UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog as PyIcebergsCatalog
 from pyiceberg.catalog.hive import _HiveClient
@@ -38,10 +40,15 @@ class HiveCatalog(PyIcebergsCatalog):
             lock = client.lock(self._create_lock_request(database, name))
             try:
                 self._wait_for_lock(database, name, lock.lockid, client)
-                table = client.get_table(database, name)
-                client.alter_table_expecting(database, name, table, NOBODYS)
-            except CommitFailedException:
-                return True
+                return _is_refused(client, client.get_table(database, name))
             finally:
                 client.unlock(UnlockRequest(lockid=lock.lockid))
-        return False
+
+
+def _is_refused(client: Client, table: HiveTable) -> bool:
+    """Returns whether a table, as it is, is refused where other metadata is expected of it than it has."""
+    try:
+        client.alter_table_expecting(table.dbName, table.tableName, table, NOBODYS)
+    except CommitFailedException:
+        return True
+    return False
