@@ -25,7 +25,7 @@ PEERS := $(patsubst %,.peers/%/.complete,kafka-3.9 kafka-4.1 mirrormaker2 spark-
 
 ARCHIVES := $(VENV)/spark-classes.jsa $(VENV)/zookeeper-classes.jsa
 
-.PHONY: archive help iceberg iceberg-connect demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
+.PHONY: archive help hive iceberg iceberg-connect demo up test test-all unit newest-dagster browser chromium prometheus soak lint docs bench dist dist-other release peers \
 	peers-if-possible stores venv clean
 
 help: ## List the targets
@@ -114,6 +114,8 @@ iceberg: .peers/iceberg/.complete ## Spark 4.1 with Iceberg's runtime, its REST 
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(@D)/duckdb $(ICEBERG_DUCKDB)
 	@touch $@
 
+hive: .peers/hive/.complete ## Hive's metastore, in which tests find tables (needs Maven's mvn, and Postgres beside it)
+
 iceberg-connect: .peers/iceberg-connect/.complete ## Iceberg's sink for Kafka Connect, beside which `bench` measures loads (needs Maven's mvn)
 
 # Servers that stand in for stores of tables, and their versions.
@@ -143,7 +145,7 @@ stores: $(STORES) ## MinIO, fake-gcs-server, Azurite and Hadoop's MiniDFS, in wh
 	PYTHONPATH=tests/support $(BIN)/python -m millrace_support.class_archives kafka $*
 	@touch $@
 
-POMS := iceberg-connect mirrormaker2 spark-delta spark-s3 stores-hdfs
+POMS := hive iceberg-connect mirrormaker2 spark-delta spark-s3 stores-hdfs
 $(patsubst %,.peers/%/.complete,$(POMS)): .peers/%/.complete: tests/peers/%/pom.xml
 	mvn --batch-mode --quiet --file $< package -Dpeers.directory=$(CURDIR)/$(@D)/libs
 	@touch $@

@@ -40,6 +40,7 @@ from millrace_pipelines.declaration.cluster import (
     declared_cluster,
     environment_of,
     first_days,
+    outputs_place,
     read_state,
     topics_there,
     write_state,
@@ -137,7 +138,7 @@ class MillraceComponent(dg.StateBackedComponent):
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
             client_config=declared.client_config or "",
             admin_url=declared.admin_url or "",
-            warehouse_dir=declared.warehouse or dg.EnvVar(WAREHOUSE_DIR),
+            warehouse_dir=declared.warehouse or (dg.EnvVar(WAREHOUSE_DIR) if declared.needs_warehouse else ""),
             stores=_stores(declared),
             schema_dir="",
             master=declared.master or "",
@@ -152,7 +153,7 @@ class MillraceComponent(dg.StateBackedComponent):
             zookeeper=declared.zookeeper or "",
             bootstrap=declared.bootstrap or dg.EnvVar(BOOTSTRAP),
             client_config=declared.client_config or "",
-            output_dir=declared.warehouse or dg.EnvVar(WAREHOUSE_DIR),
+            output_dir=outputs_place(declared) or dg.EnvVar(WAREHOUSE_DIR),
             stores=_stores(declared),
         )
 

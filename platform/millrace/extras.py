@@ -28,6 +28,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "spark": _SPARK,
     "dagster": _DAGSTER,
     "pipelines": (*_TABLES, *_SPARK, *_DAGSTER),
+    "catalogs": ("boto3", "hive_metastore", "psycopg2", "pyiceberg", "thrift"),
     "connect": ("grpc_status",),
     "query": ("duckdb",),
     "postgres": ("dagster_postgres",),

@@ -1,4 +1,7 @@
-"""Racing loaders of one Iceberg table are killed over and over, while Spark compacts it, expires and rolls back."""
+"""Racing loaders of one Iceberg table are killed over and over, and answers of its catalog are lost.
+
+Beside an embedded catalog Spark compacts the table, expires snapshots and rolls back meanwhile.
+"""
 
 import random
 import threading
@@ -12,6 +15,7 @@ import pytest
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
+from millrace_support.iceberg_catalogs import losing_catalog
 from millrace_support.iceberg_loaders import append, load_all, prepared, record, started, upsert
 from millrace_support.iceberg_tables import FS, each_once, made, offsets, other_engine
 from millrace_support.spark_delta import SparkDeltaError
@@ -20,20 +24,16 @@ from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 SEED = 20_261_130
 LOADERS, KILLS, PARTITIONS = 2, 200, 3
 UNTIL_OFFSET = {append: 1_000, upsert: 300}  # each upsert writes files again
+LOST, LOST_EVERY = 60, 5
 LONGEST_LIFE_S = 0.6
 ATTEMPTS = 5
 
 
-@pytest.fixture
-def address_of(tmp_path):
-    def begun(load):
-        address = f"iceberg:{tmp_path}/shop.events"
-        made(address)
-        for partition in range(PARTITIONS):
-            load(load_to_write(address, FS), partition, 1, "first")
-        return address
-
-    return begun
+def begun(address, load):
+    made(address)
+    for partition in range(PARTITIONS):
+        load(load_to_write(address, FS), partition, 1, "first")
+    return address
 
 
 def kill_over_and_over(address, is_enough, load=append):
@@ -81,11 +81,20 @@ def check_history(found, until_offset):
         assert [first for first, _ in ends] == [0, *(end for _, end in ends[:-1])]
 
 
-@pytest.mark.parametrize(("load", "judge"), [(append, check), (upsert, check_newest)], ids=["appends", "upserts"])
-def test_each_offset_is_loaded_once_whatever_is_killed(address_of, load, judge):
-    address = address_of(load)
-    kill_over_and_over(address, lambda number: number == KILLS, load)
-    judge(address)
+@pytest.mark.parametrize(
+    ("kind", "load", "judge"),
+    [
+        pytest.param("embedded", append, check, id="appends"),
+        pytest.param("embedded", upsert, check_newest, id="upserts"),
+        pytest.param("rest", append, check, id="appends by REST"),
+        pytest.param("hive", append, check, id="appends by Hive"),
+    ],
+)
+def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, load, judge, tmp_path):
+    with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
+        address = begun(f"{prefix}shop.events", load)
+        kill_over_and_over(address, lambda number: number == KILLS, load)
+        judge(address)
 
 
 def compact(spark):
@@ -113,10 +122,8 @@ def insist(change, spark):
 
 
 @pytest.mark.parametrize(("load", "judge"), [(append, check), (upsert, check_newest)], ids=["appends", "upserts"])
-def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(
-    tmp_path, address_of, load, judge
-):
-    address = address_of(load)
+def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(tmp_path, load, judge):
+    address = begun(f"iceberg:{tmp_path}/shop.events", load)
     directory = tmp_path / "spark"
     directory.mkdir()
     with SparkIceberg(tmp_path, directory) as spark, ThreadPoolExecutor(1) as pool:

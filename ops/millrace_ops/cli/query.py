@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
     from millrace_ops.cli.grid import Column
 
-Below = Annotated[str, typer.Argument(metavar="DIR", help="A folder or a bucket (s3://…) of tables, or a table.")]
+Below = Annotated[
+    str,
+    typer.Argument(metavar="DIR", help="A folder, a bucket (s3://…) or a catalog (iceberg:…/) of tables, or a table."),
+]
 SHOWN_ROWS = 40
 SAMPLE_ROWS = 1_000
 PAGER = ("less", "-SRFX")

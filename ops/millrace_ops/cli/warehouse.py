@@ -111,6 +111,10 @@ class TableChoices:
             "--deletion-vectors", help="In a table that is made now, upserts delete rows by deletion vectors."
         ),
     ] = False
+    register: Annotated[
+        str | None,
+        typer.Option(metavar="TARGET", help="Enter a Delta table in the catalog of another engine: glue:DB.TABLE, …"),
+    ] = None
     accept_keyless_records: AcceptKeyless = False
     compression: Annotated[
         Compression | None,
@@ -236,6 +240,14 @@ class TopicsToo:
     client_config: ClientConfig = None
 
 
+def _name_below(directory: str, location: str) -> str:
+    """Returns a table's path below a folder, or its namespace and name in a catalog."""
+    from millrace_pipelines.warehouse.choices import Format
+    from millrace_pipelines.warehouse.formats import format_of, name_of
+
+    return name_of(location) if format_of(location) is Format.ICEBERG else os.path.relpath(location, directory)
+
+
 @app.command()
 def tables(
     directory: Below,
@@ -264,7 +276,7 @@ def tables(
         return
     rows = [
         (
-            os.path.relpath(one.location, directory),
+            _name_below(directory, one.location),
             one.topic,
             one.rows,
             "" if one.dead_letters is None else one.dead_letters,
@@ -278,10 +290,10 @@ def tables(
     columns = ("table", "topic", "rows", "dead letters", "files", "bytes", "version")
     empty = f"there is no table of Millrace in {directory}"
     print_table(columns if topics.bootstrap is None else (*columns, "lag"), rows, empty=empty)
-    _print_failing({os.path.relpath(one.location, directory): one.failed_loads for one in found})
+    _print_failing({_name_below(directory, one.location): one.failed_loads for one in found})
     if others:
         print()
-        rows_of_others = [(os.path.relpath(one.location, directory), one.state, one.reason) for one in others]
+        rows_of_others = [(_name_below(directory, one.location), one.state, one.reason) for one in others]
         print_table(("no table of Millrace", "state", "reason"), rows_of_others)
 
 
@@ -433,6 +445,8 @@ def _print_report(report: LoadReport) -> None:
 
 
 def print_group_error(report: LoadReport | ReloadReport) -> None:
-    """Prints on stderr why the group's offsets could not be committed; nothing where they could."""
+    """Prints on stderr what could not be published beside the table; nothing where all could."""
     if report.group_error is not None:
         print(f"the offsets of group {report.group} could not be committed: {report.group_error}", file=sys.stderr)
+    if report.register_error is not None:
+        print(f"the table is loaded, and not entered in a catalog: {report.register_error}", file=sys.stderr)

@@ -188,6 +188,8 @@ def _print_report(report: LoadReport) -> None:
         print(f"{report.topic}: partition {lost.partition}: {offsets} are lost: {lost.reason}")
     if report.group_error is not None:
         print(f"{report.topic}: the offsets of group {report.group} could not be committed: {report.group_error}")
+    if report.register_error is not None:
+        print(f"{report.topic}: the table is loaded, and not entered in a catalog: {report.register_error}")
 
 
 def _as_json(options: LoadOptions, outcome: Outcome) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 erase, reload, backfill                 change which rows it has
 compact, checkpoint, vacuum, upkeep     keep it in good order beside its loads
+register                                enters it in the catalog of another engine
 """
 
 from __future__ import annotations
@@ -342,4 +343,25 @@ def _vacuum_line(report: VacuumReport) -> str:
     return f"{report.table}: {len(report.files)} files of {report.bytes / 2**20:,.1f} MiB {verb}{left}"
 
 
-COMMANDS = (erase, reload, backfill, compact, checkpoint, vacuum, upkeep)
+def register(
+    directory: TableDirectory,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="hive:thrift://HOST:PORT/DB.TABLE, glue:DB.TABLE or unity:https://HOST/CAT.DB.TABLE."
+        ),
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Enter a Delta table in the catalog of another engine, with its columns; again where these have changed."""
+    from millrace_pipelines.warehouse.registration.targets import register as run
+
+    is_changed = run(directory, target, FS)
+    if as_json:
+        print_json({"table": directory, "target": target, "changed": is_changed})
+    else:
+        print(f"{target}: {'entered' if is_changed else 'was entered already'}")
+
+
+COMMANDS = (erase, reload, backfill, compact, checkpoint, vacuum, upkeep, register)

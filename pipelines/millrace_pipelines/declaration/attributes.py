@@ -28,7 +28,7 @@ import dagster as dg
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from millrace_pipelines.spark.choices import Isolation
-from millrace_pipelines.warehouse.choices import Compression, Mode
+from millrace_pipelines.warehouse.choices import Compression, Format, Mode
 from millrace_pipelines.warehouse.stores.options import declaration_faults
 
 DURATION = re.compile(r"(\d+)\s*(s|m|h|d)")
@@ -190,7 +190,10 @@ class TableDeclaration(_Declared):
             patterns that match a topic, the first applies.
         partitions: How many partitions the topic is created with; only for a topic by name.
         config: The topic's settings, such as `retention.ms`.
-        table: The table's folder, or s3://bucket/path, by default WAREHOUSE/TOPIC; `{topic}` stands for the name.
+        table: The table's folder, or s3://bucket/path, by default WAREHOUSE/TOPIC; `{topic}` stands for the name. In
+            Iceberg's format NAMESPACE.NAME, by default CLUSTER.TOPIC with `_` for other characters than letters.
+        format: The table's format; by default that of the cluster's tables.
+        catalog: The catalog of a table in Iceberg's format; by default that of the cluster's tables.
         schema_file: The payload's schema, a path beside the `defs.yaml`; by default the table has raw records.
         columns: Names of columns by the paths of their fields, beside those that the schema's file gives.
         mode: A row for each record, or for each key; by default what the table has.
@@ -198,6 +201,8 @@ class TableDeclaration(_Declared):
         isolation: Whether records of open and aborted transactions are left out.
         compression: The codec of the files written; by default what the table has.
         group: The group whose offsets tools see; by default a name made of the table's.
+        register_in: The name under which a table in Delta's format is entered in another engine's catalog, such as
+            glue:DATABASE.TABLE; `{topic}` stands for the name.
         max_records_per_run: The largest number of offsets that one load takes.
         schedule: When to load: a cron schedule, in UTC.
         lag_bound: Load as soon as the table lags the topic by this many records, in place of a schedule; with neither,
@@ -217,6 +222,8 @@ class TableDeclaration(_Declared):
     partitions: int | None = Field(default=None, ge=1)
     config: Mapping[str, str | int | float | bool] = {}
     table: str | None = Field(default=None, min_length=1)
+    format: Format | None = None
+    catalog: str | None = Field(default=None, min_length=1)
     schema_file: str | None = Field(default=None, alias="schema", min_length=1)
     columns: Mapping[str, str] = {}
     mode: Mode | None = None
@@ -224,6 +231,7 @@ class TableDeclaration(_Declared):
     isolation: Isolation = Isolation.READ_COMMITTED
     compression: Compression | None = None
     group: str | None = Field(default=None, min_length=1)
+    register_in: str | None = Field(default=None, alias="register", min_length=1)
     max_records_per_run: int | None = Field(default=None, ge=1)
     schedule: Cron | None = None
     lag_bound: int | None = Field(default=None, ge=1)
@@ -266,7 +274,11 @@ class ClusterDeclaration(_Declared):
             default the environment variable MILLRACE_CLIENT_CONFIG.
         admin_url: The admin endpoint of each broker, with commas between; by default MILLRACE_ADMIN_URL.
         zookeeper: `HOST:PORT[,…][/chroot]`, for downstream jobs; by default MILLRACE_ZOOKEEPER.
-        warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR.
+        warehouse: The folder of the tables, or s3://bucket/path; by default MILLRACE_WAREHOUSE_DIR. Tables in Iceberg's
+            format need none.
+        format: The tables' format, delta or iceberg.
+        catalog: The catalog of tables in Iceberg's format: its name in PyIceberg's configuration, or the folder of an
+            embedded one; by default the one that PyIceberg takes where none is named.
         stores: Options of stores by the beginnings of addresses, with secrets as env:NAME; beside them those of the
             file that MILLRACE_STORE_OPTIONS names.
         master: Spark's master; by default MILLRACE_SPARK_MASTER.
@@ -289,6 +301,8 @@ class ClusterDeclaration(_Declared):
     admin_url: str | None = None
     zookeeper: str | None = None
     warehouse: str | None = None
+    format: Format = Format.DELTA
+    catalog: str | None = Field(default=None, min_length=1)
     stores: Stores = {}
     master: str | None = None
     spark: Mapping[str, str] = {}
@@ -307,3 +321,22 @@ class ClusterDeclaration(_Declared):
         if twice:
             raise ValueError(f"declared more than once: {', '.join(twice)}")
         return self
+
+    @model_validator(mode="after")
+    def _catalogs_have_iceberg(self) -> Self:
+        formats = [self.format_of(table) for table in self.tables]
+        if self.catalog is not None and Format.ICEBERG not in (self.format, *formats):
+            raise ValueError("a catalog is for tables with format: iceberg")
+        for table in self.tables:
+            if table.catalog is not None and self.format_of(table) is not Format.ICEBERG:
+                raise ValueError(f"{table.topic or table.pattern}: a catalog is for tables with format: iceberg")
+        return self
+
+    def format_of(self, table: TableDeclaration) -> Format:
+        """Returns the format of a table."""
+        return table.format or self.format
+
+    @property
+    def needs_warehouse(self) -> bool:
+        """Returns whether tables may be in a folder or bucket."""
+        return any(one is Format.DELTA for one in (self.format, *map(self.format_of, self.tables)))

@@ -50,6 +50,8 @@ from millrace_pipelines.declaration.attributes import (
 )
 from millrace_pipelines.mirror.offset_map_topic import OFFSET_MAP_TOPIC
 from millrace_pipelines.mirror.states import STATES_TOPIC
+from millrace_pipelines.warehouse.choices import Format
+from millrace_pipelines.warehouse.formats import address_in, format_of
 
 NOT_SHOWN = INTERNAL_TOPICS | {STATES_TOPIC, OFFSET_MAP_TOPIC}
 """Topics in which brokers, or a mirror, keep their own state."""
@@ -254,7 +256,8 @@ class DeclaredTable:
     Attributes:
         topic: The topic's name.
         declared: What is declared of it; RAW for a topic that no declaration fits.
-        location: The table's folder below the warehouse, or its whole path; None for a topic that is only observed.
+        location: The table's folder below the warehouse, or its whole path or address; None for a topic that is only
+            observed.
         schema: The path of the declared schema; None for a table of raw records.
         asset_group: Dagster's group of its assets.
         keys: The keys of its assets.
@@ -268,6 +271,11 @@ class DeclaredTable:
     asset_group: str
     keys: AssetKeys
     first_day: date | None
+
+    @property
+    def format(self) -> Format:
+        """Returns the format of the table that the topic becomes."""
+        return format_of(self.location or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +334,11 @@ class DeclaredCluster:
         """Returns the topics that become tables."""
         return tuple(table for table in self.tables if table.location is not None)
 
+    @property
+    def in_catalogs(self) -> tuple[str, ...]:
+        """Returns the addresses of the tables that are in a catalog, and not in the warehouse."""
+        return tuple(one.location for one in self.loaded if one.location and one.format is Format.ICEBERG)
+
 
 def declared_cluster(
     declaration: ClusterDeclaration,
@@ -351,7 +364,7 @@ def declared_cluster(
             DeclaredTable(
                 topic=topic,
                 declared=declared or RAW,
-                location=_location(topic, declared or RAW) if declared is not None or is_loaded else None,
+                location=_location(topic, declared or RAW, declaration) if declared is not None or is_loaded else None,
                 schema=_schema(topic, declared or RAW, directory, environment.schema_dir),
                 asset_group=(declared or RAW).asset_group or default_group(topic),
                 keys=asset_keys(declaration.cluster, topic, with_checksum=(declared or RAW).checksum_in_keys),
@@ -382,8 +395,18 @@ def _chosen(declaration: ClusterDeclaration, topic: str) -> TableDeclaration | N
     return min(fitting, key=lambda table: table.topic is None, default=None)
 
 
-def _location(topic: str, declared: TableDeclaration) -> str:
-    return (declared.table or TOPIC).replace(TOPIC, topic)
+def _location(topic: str, declared: TableDeclaration, cluster: ClusterDeclaration) -> str:
+    if cluster.format_of(declared) is Format.DELTA and format_of(declared.table or "") is Format.DELTA:
+        return (declared.table or TOPIC).replace(TOPIC, topic)
+    name = (declared.table or f"{cluster.cluster}.{TOPIC}").replace(TOPIC, _identifier(topic))
+    return address_in(declared.catalog or cluster.catalog or "", name)
+
+
+def outputs_place(declaration: ClusterDeclaration) -> str | None:
+    """Returns below what downstream jobs have their tables: the warehouse, if one is declared, or a namespace."""
+    if declaration.format is Format.DELTA:
+        return declaration.warehouse
+    return address_in(declaration.catalog or "", declaration.cluster, is_table=False)
 
 
 def _schema(topic: str, declared: TableDeclaration, directory: Path, schema_dir: str) -> str | None:

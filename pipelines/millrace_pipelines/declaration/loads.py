@@ -32,6 +32,8 @@ from millrace_pipelines.declaration.cluster import (
     topics_there,
 )
 from millrace_pipelines.declaration.faults import COMPONENT, faults_of, validation_lines
+from millrace_pipelines.warehouse.choices import Format
+from millrace_pipelines.warehouse.formats import format_of
 from millrace_pipelines.warehouse.load.options import LoadOptions
 
 WAREHOUSE_DIR = "MILLRACE_WAREHOUSE_DIR"
@@ -63,14 +65,15 @@ def load_options(table: DeclaredTable, place: Place, schema: str | None, run_id:
         deletion_vectors=declared.deletion_vectors,
         compression=declared.compression,
         group=declared.group,
+        register=None if declared.register_in is None else declared.register_in.replace("{topic}", table.topic),
         max_records_per_run=declared.max_records_per_run,
         run_id=run_id,
     )
 
 
 def table_dir(warehouse: str, location: str) -> str:
-    """Returns the path of a table: `location` below the warehouse, or itself where it is absolute or s3://…."""
-    if "://" in location or os.path.isabs(location):
+    """Returns the path of a table: `location` below the warehouse, or itself where it is absolute or an address."""
+    if "://" in location or os.path.isabs(location) or format_of(location) is Format.ICEBERG:
         return location
     return f"{warehouse.rstrip('/')}/{location}"
 
@@ -139,8 +142,8 @@ def declared_loads(
 
 
 def _warehouse(path: str, declared: ClusterDeclaration, variables: Mapping[str, str]) -> str:
-    found = declared.warehouse or variables.get(WAREHOUSE_DIR)
-    if not found:
+    found = declared.warehouse or variables.get(WAREHOUSE_DIR, "")
+    if not found and declared.needs_warehouse:
         raise SetupError(f"{path}: the cluster {declared.cluster} has no warehouse, and {WAREHOUSE_DIR} is not set")
     return found
 

@@ -199,7 +199,7 @@ def maintenance_assets(cluster: DeclaredCluster) -> list[dg.AssetsDefinition]:
         if cluster.has_admin
         else [settings_assets(cluster), log_check_asset(cluster)]
     )
-    return [*logs, table_upkeep_asset(name)]
+    return [*logs, table_upkeep_asset(name, cluster.in_catalogs)]
 
 
 def _load_job(cluster: DeclaredCluster) -> list["dg.UnresolvedAssetJobDefinition"]:

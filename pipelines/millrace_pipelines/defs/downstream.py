@@ -10,7 +10,6 @@ the project of `millrace up`; in other projects it is stopped until it is starte
 
 # Without `from __future__ import annotations`: Dagster reads the annotations of steps and checks.
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
@@ -27,6 +26,7 @@ from millrace_pipelines.defs.resources import named_by_environment
 from millrace_pipelines.downstream import MicroBatchJob, RunOptions, run_workers
 from millrace_pipelines.downstream.consume import DEFAULT_SESSION_TIMEOUT_MS
 from millrace_pipelines.downstream.workers import Line, RunReport, records_in
+from millrace_pipelines.warehouse.formats import table_below
 from millrace_pipelines.warehouse.stores.options import declare_store_options
 
 VARIABLES: Mapping[str, str] = {"zookeeper": ZOOKEEPER, "client_config": CLIENT_CONFIG}
@@ -70,8 +70,8 @@ class ConsumerGroupResource(dg.ConfigurableResource):  # type: ignore[type-arg] 
         return self.model_copy(update=named_by_environment(self, VARIABLES))
 
     def location(self, job: MicroBatchJob) -> str:
-        """Returns the folder or bucket of a job's output table."""
-        return os.path.join(self.output_dir, job.name)
+        """Returns the address of a job's output table."""
+        return table_below(self.output_dir, job.name)
 
     def options(self, job: MicroBatchJob, *, max_seconds: float, accept_lost_offsets: bool) -> RunOptions:
         """Returns the options of a run of the job; its consumer group has the job's name."""
@@ -151,7 +151,7 @@ def micro_batch_asset(
         deps=[dg.AssetKey([cluster, "topic", job.topic])] if deps is None else list(deps),
         group_name=group_name or default_group(job.topic),
         required_resource_keys={groups_resource(cluster)},
-        kinds={"zookeeper", "deltalake"},
+        kinds={"zookeeper", "parquet"},
         pool=POOL_PREFIX + job.name,
         retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
         automation_condition=automation_condition,

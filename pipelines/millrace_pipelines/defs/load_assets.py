@@ -24,6 +24,7 @@ from millrace_pipelines.defs.load_due import left_to_load, noting_failures
 from millrace_pipelines.defs.load_process import Context, Event, Outcome, asset_events, load_previews, run_jobs
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import report_checks
+from millrace_pipelines.defs.table_metadata import FORMAT_NAMES, STORAGE_KINDS
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.runs.jobs import Failed, LoadJob
 from millrace_pipelines.spark.errors import FORMER_OFFSETS_STAY
@@ -134,11 +135,11 @@ def _table_spec(cluster: DeclaredCluster, table: DeclaredTable) -> dg.AssetSpec:
         step_key(table.keys.table),
         deps=[step_key(table.keys.topic)],
         group_name=table.asset_group,
-        kinds={"spark", "deltalake", "table"},
+        kinds={"spark", STORAGE_KINDS[table.format], "table"},
         owners=table.declared.owners,
         tags=table.declared.tags,
         skippable=True,
-        description=f"The records of the topic {table.topic} as a Delta table: {records}. "
+        description=f"The records of the topic {table.topic} as {FORMAT_NAMES[table.format]} table: {records}. "
         f"{loaded_when(cluster, table)} A run loads what is new since the offsets in the table, and commits rows and "
         "offsets at once; one that finds nothing new is an observation.",
     )
@@ -149,7 +150,7 @@ def _dead_letters_spec(table: DeclaredTable) -> dg.AssetSpec:
         table.keys.dead_letters,
         deps=[table.keys.table],
         group_name=table.asset_group,
-        kinds={"deltalake", "dead_letters"},
+        kinds={STORAGE_KINDS[table.format], "dead_letters"},
         owners=table.declared.owners,
         tags=table.declared.tags,
         description=f"The records of the topic {table.topic} that do not fit its schema, each with the reason.",

@@ -253,6 +253,7 @@ def report_metadata(report: Report) -> Shown:
         **{name: _table([asdict(one) for one in some]) for name, some in ranges.items()},
         "lost_offsets": _table([one._asdict() for one in lost]),
         "table": dg.MetadataValue.path(report.table),
+        **_not_entered(report),
     }
     return {label(name): value for name, value in shown.items()}
 
@@ -260,7 +261,12 @@ def report_metadata(report: Report) -> Shown:
 def nothing_new_metadata(report: Report) -> Shown:
     """Returns the metadata of a load or reload that committed nothing."""
     lag: Shown = {"lag": sum(report.lag.values())} if isinstance(report, LoadReport) else {}
-    return {"loaded": "nothing new", **lag, "table": dg.MetadataValue.path(report.table)}
+    return {"loaded": "nothing new", **lag, "table": dg.MetadataValue.path(report.table), **_not_entered(report)}
+
+
+def _not_entered(report: Report) -> Shown:
+    """Returns why the table is not in the catalog in which it is to be found; nothing where it is."""
+    return {} if report.register_error is None else {"not entered in a catalog": report.register_error}
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> dg.TableMetadataValue | str:

@@ -322,20 +322,20 @@ def findings_result(lines: Sequence[str], asset_key: dg.AssetKey) -> dg.AssetChe
     )
 
 
-def table_upkeep_asset(cluster: str) -> dg.AssetsDefinition:
-    """Returns the asset whose runs compact, checkpoint and vacuum a cluster's tables."""
+def table_upkeep_asset(cluster: str, in_catalogs: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Returns the asset whose runs compact, checkpoint and vacuum a cluster's tables, those in catalogs, too."""
 
     @_asset(
         cluster,
         "table_upkeep",
-        "deltalake",
+        "parquet",
         "Compacts small files, writes checkpoints and removes files that no version names any more, in each table "
-        "of the warehouse, a folder or a bucket, and in its dead letters, while loads go on.",
+        "of the warehouse, a folder or a bucket, in those of catalogs, and in their dead letters, while loads go on.",
     )
     def table_upkeep(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         """Compacts, checkpoints and vacuums each table of the warehouse that needs it."""
         millrace = resource_of(context, cluster)
-        tables = _tables(context, millrace.warehouse_dir)
+        tables = [*(_tables(context, millrace.warehouse_dir) if millrace.warehouse_dir else ()), *in_catalogs]
         failed: dict[str, str] = {}
         with millrace.tasks(f"{cluster} table_upkeep") as tasks:
             reports = [report for table in tables for report in _kept(context, table, tasks, failed)]

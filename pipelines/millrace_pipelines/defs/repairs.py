@@ -44,7 +44,7 @@ from millrace_pipelines.defs.load_process import (
 from millrace_pipelines.defs.maintenance import failures_in_words
 from millrace_pipelines.defs.resources import MillraceResource, resource_of
 from millrace_pipelines.defs.table_checks import check_evaluations
-from millrace_pipelines.defs.table_metadata import loaded_metadata
+from millrace_pipelines.defs.table_metadata import STORAGE_KINDS, loaded_metadata
 from millrace_pipelines.machine import CLOCK, DISK
 from millrace_pipelines.runs.jobs import Failed, ReloadJob, failure_of
 from millrace_pipelines.warehouse.dead_letters import Selection as LetterSelection
@@ -430,7 +430,7 @@ def _spec(cluster: str, table: DeclaredTable) -> dg.AssetSpec:
         step_key(table.keys.reload),
         group_name=named("reload", cluster),
         partitions_def=_days_of(table),
-        kinds={"spark", "deltalake", "reload"},
+        kinds={"spark", STORAGE_KINDS[table.format], "reload"},
         owners=table.declared.owners,
         tags=table.declared.tags,
         skippable=True,

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from millrace.fs import FileSystem
 from millrace_pipelines.arrow import ENVELOPE_COLUMNS, Field, python_rows
-from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.formats import load_if_there, load_table
+from millrace_pipelines.warehouse.choices import Format, Mode
+from millrace_pipelines.warehouse.formats import format_of, load_if_there, load_table, name_of
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY
 from millrace_pipelines.warehouse.load.history import TableCommit, described, newest_load
 from millrace_pipelines.warehouse.payload.event_time import EventTime
@@ -140,6 +140,9 @@ COLUMN_LINEAGE = "dagster/column_lineage"
 TABLE_NAME = "dagster/table_name"
 URI = "dagster/uri"
 STORAGE_KIND = "dagster/storage_kind"
+STORAGE_KINDS: Mapping[Format, str] = {Format.DELTA: "deltalake", Format.ICEBERG: "iceberg"}
+"""What Dagster calls the formats."""
+FORMAT_NAMES: Mapping[Format, str] = {Format.DELTA: "a Delta", Format.ICEBERG: "an Iceberg"}
 TABLE_ID = "table id"
 COMMITTED_VERSION = "committed version"
 
@@ -231,14 +234,15 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
         COLUMN_SCHEMA: dg.MetadataValue.table_schema(
             column_schema(table.schema, payload, one_row_per_key=mode_of(table) is Mode.UPSERT)
         ),
-        TABLE_NAME: dg.MetadataValue.text(os.path.basename(table.location)),
+        TABLE_NAME: dg.MetadataValue.text(name_of(table.address)),
         URI: dg.MetadataValue.text(uri_of(table.location)),
         "newest rows": dg.MetadataValue.md(preview(table)),
-        STORAGE_KIND: dg.MetadataValue.text("deltalake"),
+        STORAGE_KIND: dg.MetadataValue.text(STORAGE_KINDS[format_of(table.address)]),
         "table files": dg.MetadataValue.int(table.add_actions().num_rows),
         "table bytes": dg.MetadataValue.int(total(table, "size_bytes")),
         "table version": dg.MetadataValue.int(table.version),
         TABLE_ID: dg.MetadataValue.text(table.id),
+        **_snapshot(table),
     }
     if (console := os.environ.get(CONSOLE_URL)) and TOPIC_PROPERTY in table.configuration:
         shown["console"] = dg.MetadataValue.url(console_page(console, table.configuration[TOPIC_PROPERTY]))
@@ -251,6 +255,16 @@ def table_metadata(table: Table, fs: FileSystem, *, topic: dg.AssetKey | None = 
     if (load := newest_load(table)) is not None and load.records_per_second is not None:
         shown["records per second"] = dg.MetadataValue.int(load.records_per_second)
     return shown
+
+
+def _snapshot(table: Table) -> Metadata:
+    """Returns the id by which a format's readers name the version, and the table's address; none for Delta."""
+    if (snapshot := table.snapshot_id) is None:
+        return {}
+    return {
+        "snapshot id": dg.MetadataValue.text(str(snapshot)),  # a number of 19 digits, which the UI would round
+        "table address": dg.MetadataValue.text(table.address),
+    }
 
 
 def loaded_metadata(location: str, version: int, fs: FileSystem, *, topic: dg.AssetKey | None = None) -> Metadata:

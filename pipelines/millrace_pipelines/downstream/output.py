@@ -1,4 +1,4 @@
-"""The output of a downstream job: a Delta table, with the offsets that it has processed in its own log.
+"""The output of a downstream job: a table, with the offsets that it has processed in its own log.
 
     app id                                       version
     millrace/downstream/<topic id>/<partition>   next offset: the first one that is not processed
@@ -8,8 +8,8 @@ that it builds on, so a record is processed once, whoever believes to own its pa
 on meanwhile leaves out what is processed, and makes the rest again on the rows that are there now. Commits of different
 partitions that meet are tried again.
 
-A state has one file for each partition of the topic, in the folder `partition=<n>`; a commit replaces the files of its
-partitions. Rows that are appended have no such folders.
+A state has one file for each partition of the topic, in the folder `partition=<n>` where the format has such folders; a
+commit replaces the files of its partitions. Rows that are appended have no such folders.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Output:
         added: list[DataFile] = []
         removed: list[CurrentFile] = []
         for part in ranges:
-            before = [file for file in files if file.partition_values.get(PARTITION) == str(part.partition)]
+            before = [file for file in files if _partition_of(file) == part.partition]
             rows = batch.rows(part, self._rows(table, before))
             added += self._written(table, operation_id, part.partition, rows)
             removed += before
@@ -207,10 +207,19 @@ class Output:
         return pa.concat_tables(blocks) if blocks else self._job.schema.empty_table()
 
     def _written(self, table: Table, operation_id: str, partition: int, rows: pa.Table) -> list[DataFile]:
-        schema = file_schema(table)
-        values = {PARTITION: str(partition)} if self._job.form is Form.STATE else {}
+        schema, values = file_schema(table), {}
+        if PARTITION in table.partition_columns:
+            values = {PARTITION: str(partition)}
+        elif self._job.form is Form.STATE:
+            rows = rows.append_column(PARTITION, pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows))
         with DataFileWriter(
-            self.location, operation_id, partition, schema, self._fs, partition_values=values
+            table.location,
+            operation_id,
+            partition,
+            schema,
+            self._fs,
+            partition_values=values,
+            field_ids=table.field_ids,
         ) as writer:
             writer.write(as_schema(rows, schema))
             file = writer.finish()
@@ -277,6 +286,13 @@ class _Batch:
             messages = from_offset(self.messages[part.partition], part.from_offset)
             self._made[part] = self._job.rows_of(part.partition, before, messages)
         return self._made[part]
+
+
+def _partition_of(file: CurrentFile) -> int | None:
+    """Returns the partition of the topic whose rows a file of a state has, by its folder or its bounds."""
+    if (said := file.partition_values.get(PARTITION)) is not None:
+        return int(said)
+    return None if file.partitions is None else file.partitions[0]
 
 
 def output_rows(location: str, fs: FileSystem = DISK) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What users choose of a table: how it takes records, and how its data files are compressed.
+"""What users choose of a table: its format, how it takes records, and how its data files are compressed.
 
 Files are compressed fast where a load waits for it, small where they stay:
 
@@ -26,6 +26,13 @@ class Mode(StrEnum):
 
     APPEND = "append"
     UPSERT = "upsert"
+
+
+class Format(StrEnum):
+    """The format in which a table is kept."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class Compression(StrEnum):

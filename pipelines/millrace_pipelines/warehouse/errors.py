@@ -17,8 +17,9 @@ WarehouseError
 ├── StoreError                a store that does not do what it is asked; another run may pass
 │   ├── StoreDeniedError      a store that refuses the credentials, or a right that they lack
 │   └── BucketNotFoundError   a bucket that its store does not have
+├── RegistrationError         a table can't be entered in another engine's catalog; another run may pass
 ├── CatalogError              an Iceberg catalog that can't be asked; another run may pass
-├── UnsafeStoreError          a store in which two writers could overwrite one another's commit
+├── UnsafeStoreError          a store or catalog in which two writers could overwrite one another's commit
 ├── LeaseLostError            an operation that was taken for dead; nothing of it was committed
 └── LoadFailedError           the Spark job failed, or its counts don't add up; another run may pass
 """
@@ -108,8 +109,12 @@ class CatalogError(WarehouseError, retriable=True):
     """An Iceberg catalog can't be asked, or what it names can't be read."""
 
 
+class RegistrationError(WarehouseError, retriable=True):
+    """A table can't be entered in the catalog of another engine; the table itself is as it should be."""
+
+
 class UnsafeStoreError(WarehouseError):
-    """A store does not honour conditional writes, so that a commit could overwrite another."""
+    """A store or catalog does not honour conditional writes, so that a commit could overwrite another."""
 
 
 class LeaseLostError(WarehouseError, retriable=True):

@@ -14,10 +14,11 @@ import pyarrow as pa
 from millrace.clock import Clock
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
+from millrace_pipelines.warehouse.choices import Format
 from millrace_pipelines.warehouse.delta import commits
 from millrace_pipelines.warehouse.delta.table import Table as DeltaLog
 from millrace_pipelines.warehouse.errors import TableNotFoundError, TableRefusedError
-from millrace_pipelines.warehouse.iceberg.addresses import is_iceberg, parse_address
+from millrace_pipelines.warehouse.iceberg.addresses import PREFIX, is_iceberg, parse_address, parse_place
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.table import NOT_PARTITIONED, Table
@@ -31,6 +32,48 @@ def _iceberg() -> type[IcebergTable]:
     from millrace_pipelines.warehouse.iceberg.table import Table as IcebergTable  # noqa: PLC0415
 
     return IcebergTable
+
+
+def format_of(address: str) -> Format:
+    """Returns the format of the table that an address means."""
+    return Format.ICEBERG if is_iceberg(address) else Format.DELTA
+
+
+def address_in(catalog: str, name: str, *, is_table: bool = True) -> str:
+    """Returns the address of a table in a catalog, or of a namespace.
+
+    Args:
+        catalog: The catalog's name, or the folder of an embedded one; "" for the one that PyIceberg takes by itself.
+        name: NAMESPACE.NAME, or the whole address of a table.
+        is_table: Whether it is a table.
+
+    Raises:
+        AddressError: No table or namespace can be meant.
+    """
+    address = name if is_iceberg(name) else f"{PREFIX}{catalog.rstrip('/')}{'/' if catalog else ''}{name}"
+    return str(parse_address(address) if is_table else parse_place(address))
+
+
+def table_below(place: str, name: str) -> str:
+    """Returns the address of a table below a folder, a bucket or a namespace."""
+    return f"{place}.{name.replace('.', '_')}" if is_iceberg(place) else f"{place.rstrip('/')}/{name}"
+
+
+def name_of(address: str) -> str:
+    """Returns a table's short name: that of its folder, or NAMESPACE.NAME in a catalog."""
+    return ".".join(parse_address(address).parts) if is_iceberg(address) else address.rstrip("/").rpartition("/")[2]
+
+
+def tables_in(place: str) -> list[str]:
+    """Returns the addresses of the tables in a catalog or a namespace, which `place` names, in their order.
+
+    Raises:
+        TableNotFoundError: There is no such place.
+        CatalogError: The catalog can't be asked.
+    """
+    from millrace_pipelines.warehouse.iceberg import catalogs  # noqa: PLC0415  # much is imported for it
+
+    return [str(one) for one in catalogs.tables_in(parse_place(place))]
 
 
 def address_of(table: str, fs: FileSystem) -> str:

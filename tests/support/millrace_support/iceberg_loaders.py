@@ -10,13 +10,15 @@ import multiprocessing
 import random
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from millrace_pipelines.arrow import ENVELOPE_SCHEMA
-from millrace_pipelines.warehouse.errors import NOT_COMMITTED, StaleLedgerError
+from millrace_pipelines.warehouse.errors import NOT_COMMITTED, CatalogError, StaleLedgerError
 from millrace_pipelines.warehouse.formats import load_to_write
 from millrace_pipelines.warehouse.keys.upsert import Upsert
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of, swap
@@ -32,7 +34,9 @@ LoadRange: TypeAlias = Callable[[Table, int, int, str], None]
 
 
 def prepared() -> ForkServerContext:
-    """Returns how such processes are started: from one that has imported what they need."""
+    """Returns how such processes are started: from a new one that has imported what they need, and this environment."""
+    server: Any = vars(forkserver)["_forkserver"]  # it has the environment of when it was started
+    vars(type(server))["_stop"](server)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "millrace_pipelines.warehouse.iceberg.table"])
     return context
@@ -77,17 +81,21 @@ def started(
 
 def load_all(address: str, partitions: int, until_offset: int, load: LoadRange = append) -> None:
     """Loads ranges until the table has all offsets of all partitions; gives way to others, and goes on."""
-    chosen = random.Random()  # noqa: S311  # no secret
-    while True:
-        table = load_to_write(address, FS)
-        ledger = ledger_of(table)
-        reached = [ledger.next_offset(partition) or 0 for partition in range(partitions)]
-        open_ones = [partition for partition in range(partitions) if reached[partition] < until_offset]
-        if not open_ones:
-            return
+    is_done = False
+    while not is_done:
+        with suppress(*NOT_COMMITTED, CatalogError):
+            is_done = _load_one(address, partitions, until_offset, load)
+
+
+def _load_one(address: str, partitions: int, until_offset: int, load: LoadRange) -> bool:
+    """Loads a range of a random partition and length; returns whether there was none."""
+    table = load_to_write(address, FS)
+    ledger = ledger_of(table)
+    reached = [ledger.next_offset(partition) or 0 for partition in range(partitions)]
+    open_ones = [partition for partition in range(partitions) if reached[partition] < until_offset]
+    if open_ones:
+        chosen = random.Random()  # noqa: S311  # no secret
         partition, load_id = chosen.choice(open_ones), uuid.uuid4().hex
         until = min(until_offset, reached[partition] + chosen.randint(1, LONGEST_RANGE))
-        try:
-            load(table, partition, until, load_id)
-        except NOT_COMMITTED:
-            continue
+        load(table, partition, until, load_id)
+    return not open_ones

@@ -105,6 +105,11 @@ def other_engine(address: str) -> PyIcebergTable:
     return catalogs.load(parse_address(address))
 
 
+def kind_of(address: str) -> type[Catalog]:
+    """Returns the kind of a table's catalog."""
+    return type(catalogs.catalog_of(parse_address(address)))
+
+
 def compact_elsewhere(address: str) -> None:
     """Joins all files of a table into one, in one commit of another program."""
     table = other_engine(address)

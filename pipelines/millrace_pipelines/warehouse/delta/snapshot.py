@@ -70,6 +70,11 @@ class Snapshot:
         return self._delta.version()
 
     @property
+    def snapshot_id(self) -> int | None:
+        """Returns None: a version is named by its number."""
+        return None
+
+    @property
     def id(self) -> str:
         """Returns the table's own id, given when it was made."""
         return str(self._delta.metadata().id)

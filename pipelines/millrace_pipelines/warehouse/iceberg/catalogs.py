@@ -8,27 +8,34 @@ A catalog has the name and the settings that PyIceberg's own configuration gives
 
 Where no catalog is named, and PyIceberg's configuration has none for that, the folder is `millrace/iceberg` in the
 user's data folder (`XDG_DATA_HOME`).
+
+A commit has to be a compare-and-swap. By the protocol of REST catalogs it is one, and in SQL it is an update with a
+condition; for Hive's metastore and Glue (`hive`, `glue`) it is tried before the first commit of a process. Into any
+other kind of catalog nothing is committed.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog, infer_catalog_type, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from millrace.errors import WarehouseError
+from millrace.extras import require
 from millrace_pipelines.machine import DISK
-from millrace_pipelines.warehouse.errors import AddressError, CatalogError, TableNotFoundError
-from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
+from millrace_pipelines.warehouse.errors import AddressError, CatalogError, TableNotFoundError, UnsafeStoreError
+from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, IcebergPlace
 from millrace_pipelines.warehouse.iceberg.file_io import IMPLEMENTATION, SyncedFileIO, make_folders
 
 SYNCED = f"{SyncedFileIO.__module__}.{SyncedFileIO.__qualname__}"
@@ -37,6 +44,17 @@ DATABASE = "catalog.sqlite"
 LOCK_TIMEOUT_S = 60
 MAKING_ATTEMPTS = 3
 LOADING_ATTEMPTS = 8
+TYPE, IMPLEMENTED = "type", "py-catalog-impl"
+SERVERS = {"glue": "AWS Glue", "hive": "Hive's metastore"}
+TRIED: set[tuple[str, str, int]] = set()
+"""The catalogs, with the process, in which commits have been seen to be compared."""
+
+
+@runtime_checkable
+class _Tried(Protocol):
+    """A catalog of which it has to be tried whether it refuses a commit on what is not there any more."""
+
+    def compares(self, identifier: tuple[str, ...]) -> bool: ...
 
 
 def catalog_of(address: IcebergAddress) -> Catalog:
@@ -55,6 +73,12 @@ def default_folder() -> str:
     return os.path.join(data, "millrace", "iceberg")
 
 
+def forget_catalogs() -> None:
+    """Forgets the catalogs that this process has opened, so that a changed configuration counts."""
+    _catalog.cache_clear()
+    TRIED.clear()
+
+
 @lru_cache(maxsize=16)
 def _catalog(name: str, folder: str, _process: int) -> Catalog:
     """Returns a catalog, of which a process has one; a fork shares no connection with its parent."""
@@ -69,7 +93,9 @@ def _catalog(name: str, folder: str, _process: int) -> Catalog:
             raise AddressError(f"{name}: PyIceberg's configuration has no such catalog; it has {known}")
         return _embedded(default_folder())
     try:
-        return load_catalog(configured, **{IMPLEMENTATION: SYNCED, **cast("dict[str, str]", settings)})
+        return _opened(configured, {IMPLEMENTATION: SYNCED, **cast("dict[str, str]", settings)})
+    except WarehouseError:
+        raise
     except Exception as error:
         raise CatalogError(f"Iceberg catalog {configured} can't be opened: {_sentence(error)}") from error
 
@@ -81,13 +107,54 @@ def _embedded(folder: str) -> Catalog:
         "warehouse": f"file://{folder}",
         IMPLEMENTATION: SYNCED,
     }
-    for attempt in range(MAKING_ATTEMPTS):
-        try:
-            return SqlCatalog(EMBEDDED_NAME, **settings)
-        except OperationalError as error:  # another process has just made its tables
-            if attempt == MAKING_ATTEMPTS - 1:
-                raise CatalogError(f"{folder}/{DATABASE}: {_sentence(error)}") from error
-    raise AssertionError
+    try:
+        return _opened(EMBEDDED_NAME, settings)
+    except DBAPIError as error:
+        raise CatalogError(f"{folder}/{DATABASE}: {_sentence(error)}") from error
+
+
+@retry(retry=retry_if_exception_type(DBAPIError), stop=stop_after_attempt(MAKING_ATTEMPTS), reraise=True)
+def _opened(name: str, settings: dict[str, str]) -> Catalog:
+    """Opens a catalog; one in SQL again, where another process has just made its tables."""
+    kind = settings.get(TYPE) or ("" if IMPLEMENTED in settings else infer_catalog_type(name, {**settings}))
+    if kind in SERVERS:
+        require(f"Iceberg's catalog in {SERVERS[kind]}", "catalogs")
+    if kind == "hive":
+        from millrace_pipelines.warehouse.iceberg.hive import HiveCatalog  # noqa: PLC0415  # few need Thrift
+
+        return HiveCatalog(name, **settings)
+    if kind == "glue":
+        from millrace_pipelines.warehouse.iceberg.glue import GlueCatalog  # noqa: PLC0415  # few need boto3
+
+        return GlueCatalog(name, **settings)
+    return load_catalog(name, **settings)
+
+
+def check_commits(address: IcebergAddress) -> None:
+    """Makes sure that a table's catalog lets no commit overwrite another; the table stays as it is.
+
+    Raises:
+        UnsafeStoreError: It does, or it is of a kind of which that is not known.
+        CatalogError: It can't be asked.
+    """
+    catalog, key = catalog_of(address), (address.catalog, address.folder, os.getpid())
+    if isinstance(catalog, SqlCatalog | RestCatalog) or key in TRIED:
+        return
+    if not isinstance(catalog, _Tried):
+        raise UnsafeStoreError(
+            f"{address}: rows are committed to catalogs in SQL, REST, Hive's metastore and Glue, and of "
+            f"{type(catalog).__name__} it is not known whether two commits at once overwrite one another"
+        )
+    try:
+        is_compared = catalog.compares(address.parts)
+    except Exception as error:
+        raise CatalogError(f"{address}: the catalog can't be asked: {_sentence(error)}") from error
+    if not is_compared:
+        raise UnsafeStoreError(
+            f"{address}: its catalog does not compare what a commit expects, so that two loaders could overwrite one "
+            "another's rows. Way on: Hive's metastore from 2.3.10 or 4.0, AWS's own Glue, or another catalog"
+        )
+    TRIED.add(key)
 
 
 def load(address: IcebergAddress) -> PyIcebergTable:
@@ -118,14 +185,46 @@ def load_patiently(address: IcebergAddress) -> PyIcebergTable:
     return load(address)
 
 
+def tables_in(place: IcebergPlace) -> list[IcebergAddress]:
+    """Returns the tables of a catalog or a namespace, with those of the namespaces in it; a table alone as itself.
+
+    Raises:
+        TableNotFoundError: There is no such catalog in a folder, or no such namespace or table.
+        CatalogError: The catalog can't be asked.
+    """
+    if place.folder and not os.path.exists(os.path.join(place.folder, DATABASE)):
+        raise TableNotFoundError(f"{place}: no Iceberg catalog in {place.folder}; all of one is iceberg:/FOLDER/")
+    catalog = catalog_of(place.table(place.parts))
+    try:
+        if len(place.parts) > 1 and catalog.table_exists(place.parts):
+            return [place.table(place.parts)]
+        return sorted(place.table(tuple(one)) for one in _listed(catalog, place.parts))
+    except NoSuchNamespaceError:
+        raise TableNotFoundError(f"{place}: no such namespace, and no such table") from None
+    except Exception as error:
+        raise CatalogError(f"{place}: the catalog can't be asked: {_sentence(error)}") from error
+
+
+def _listed(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if namespace:
+        yield from catalog.list_tables(namespace)
+    for inner in catalog.list_namespaces(namespace):
+        if len(inner) == len(namespace) + 1:
+            yield from _listed(catalog, tuple(inner))
+
+
 def make_namespace(address: IcebergAddress) -> None:
     """Creates the namespace of a table, and those above it, where they are missing."""
     catalog = catalog_of(address)
+    if isinstance(catalog, _Tried) and len(address.namespace) > 1:
+        raise AddressError(f"{address}: a namespace in {type(catalog).__name__} has one level")
     for depth in range(1, len(address.namespace) + 1):
         try:
             catalog.create_namespace_if_not_exists(address.namespace[:depth])
         except (NamespaceAlreadyExistsError, IntegrityError):  # another process was first
             continue
+        except Exception as error:
+            raise CatalogError(f"{address}: the namespace can't be made: {_sentence(error)}") from error
 
 
 def _sentence(error: Exception) -> str:

@@ -27,6 +27,7 @@ from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.iceberg import garbage
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
 from millrace_pipelines.warehouse.iceberg.deleted_rows import kept_rows
+from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.iceberg.ledger_state import (
     COPY,
     LedgerState,
@@ -59,17 +60,6 @@ if TYPE_CHECKING:
 NAME_PROPERTY = "comment"
 FORMAT_VERSION = 2
 ABANDONED = "rolled back"
-SCHEMES = {"s3a": "s3", "s3n": "s3"}
-
-
-def location_in_stores(location: str) -> str:
-    """Returns where a table's files are as `store_at` takes it, from its location in Iceberg's metadata."""
-    scheme, colon, rest = location.partition(":")
-    if not colon:
-        return location.rstrip("/")
-    if scheme == "file":
-        return f"/{rest.strip('/')}"
-    return f"{SCHEMES.get(scheme, scheme)}:{rest.rstrip('/')}"
 
 
 class Snapshot:
@@ -80,7 +70,7 @@ class Snapshot:
         self._fs = fs
         self._clock = clock
         self._table = table
-        self._store = store_at(location_in_stores(table.metadata.location), fs)
+        self._store = store_at(address_in_stores(table.metadata.location), fs)
         self._state: tuple[str, LedgerState] | None = None
         self._kept: tuple[str, Mapping[str, Flags]] | None = None
 
@@ -128,6 +118,11 @@ class Snapshot:
     def version(self) -> int:
         """Returns the current snapshot's sequence number, 0 before the first."""
         return 0 if self._current is None else version_of(self._current)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """Returns the current snapshot's id, None before the first."""
+        return self._metadata.current_snapshot_id
 
     @property
     def id(self) -> str:
@@ -199,7 +194,7 @@ class Snapshot:
 
     def _name_of(self, path: str) -> str:
         """Returns a file's name below the table's location; the whole path of one that is elsewhere."""
-        place = location_in_stores(path)
+        place = address_in_stores(path)
         return place.removeprefix(f"{self.location}/")
 
     def _listed(self) -> list[tuple[str, ListedFile]]:

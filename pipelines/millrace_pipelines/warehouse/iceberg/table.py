@@ -71,10 +71,12 @@ class Table(Committing):
 
         Raises:
             TableRefusedError: The access is not given.
+            UnsafeStoreError: Its catalog does not keep two commits apart.
             LedgerError: Its ledger and its rows don't belong together.
         """
         table = cls.load(address, fs, clock)
         table.check_access(access)
+        catalogs.check_commits(parse_address(address))
         table.check_ledger_copy()
         return table
 
@@ -208,7 +210,11 @@ class Table(Committing):
 def _create(
     address: IcebergAddress, schema: pa.Schema, properties: Mapping[str, str], partition_by: Mapping[str, str]
 ) -> None:
-    """Creates a table; does nothing where another process has."""
+    """Creates a table; does nothing where another process has.
+
+    A column that is derived from itself is one of the table's, in its files, and no partition.
+    """
+    partition_by = {name: source for name, source in partition_by.items() if name != source}
     columns = iceberg_schema(pa.schema([one for one in schema if one.name not in partition_by]))
     catalogs.make_namespace(address)
     try:

@@ -46,7 +46,7 @@ from millrace_pipelines.warehouse.table.lineage import Lineage, LineageRange, of
 from millrace_pipelines.warehouse.table.table import Commit, Table
 
 LOAD = "load"
-UNTOLD = ("table", "version", "group", "group_error", "upserted")
+UNTOLD = ("table", "version", "group", "group_error", "register_error", "upserted")
 RELOAD = "reload"
 COMMITS_AT_ONCE = 100
 LOOKED_BACK = 100

@@ -88,6 +88,7 @@ from millrace_pipelines.warehouse.load.options import AcceptOptions, LoadListene
 from millrace_pipelines.warehouse.load.report import Written, damaged_ranges, exact_gaps, missing_ranges, verify_results
 from millrace_pipelines.warehouse.load.task import LoadSpec, TaskResult
 from millrace_pipelines.warehouse.payload.schema import declared_schema
+from millrace_pipelines.warehouse.registration.targets import check_target, register
 from millrace_pipelines.warehouse.rewrite import Errors, files_removed_on
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.lease import Lease, NoLease, Progress
@@ -277,10 +278,14 @@ class Opened(NamedTuple):
 
 
 class Published(NamedTuple):
-    """The group to which offsets were committed, None for none, and why that failed, None where it did not."""
+    """The group to which offsets were committed, None for none, and why that failed, None where it did not.
+
+    `register_error` says why the table could not be entered in the catalog in which it is to be found.
+    """
 
     group: str | None = None
     group_error: str | None = None
+    register_error: str | None = None
 
 
 class RangeLoader:
@@ -296,6 +301,8 @@ class RangeLoader:
         *,
         run: RunTasks = run_alone,
     ) -> None:
+        if options.register is not None:
+            check_target(options.register, options.table)
         self.options = options
         self.load_id = uuid.uuid4().hex
         self.fs = fs
@@ -416,16 +423,25 @@ class RangeLoader:
         return committed
 
     def publish(self) -> Published:
-        """Publishes the table's skipped ranges and, if asked to, commits its next offsets to the broker for a group."""
+        """Publishes what follows from the table: skipped ranges and, if asked to, a group's offsets, and an entry."""
         options, table = self.options, load_table(self._address, self.fs)
         publish_skipped(table, self.fs)
+        register_error = None if options.register is None else self._register(options.register)
         entries = ledger_of(table).partitions
         if not options.commit_group or not entries:
-            return Published()
+            return Published(register_error=register_error)
         group = group_name(table) if options.group is None else options.group
         error = commit_group(options.source, group, entries)
         self._listener.reached(Step.PUBLISHED)
-        return Published(group, error)
+        return Published(group, error, register_error)
+
+    def _register(self, target: str) -> str | None:
+        """Enters the table in another engine's catalog; returns why that failed, or None."""
+        try:
+            register(self._address, target, self.fs)
+        except MillraceError as error:
+            return str(error)
+        return None
 
     def _asked(self, tables: LoadTables, plan: RangePlan, known: Mapping[int, Offsets], read: ReadFrom) -> TableTasks:
         options = self.options

@@ -63,6 +63,7 @@ class TargetOptions:
         compression: The codec of all files that are written from now on; None for the table's own choice, or none.
         commit_group: Whether the table's offsets are committed to the broker too, for tools that show a group's lag.
         group: The group's name; None for a name that is made of the table's name and id.
+        register: The name under which the table is entered in another engine's catalog (`registration`); None for none.
     """
 
     table: str
@@ -73,6 +74,7 @@ class TargetOptions:
     compression: Compression | None = None
     commit_group: bool = True
     group: str | None = None
+    register: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -203,7 +203,8 @@ class LoadReport:
     tasks and the commit, without the start of a Spark session. `lost` are offsets that retention deleted, `missing`
     those that the log has lost, where the load was told to go on without them. `lag` has, by partition, how many
     readable offsets the table lacks. `upserted` says what became of the keys in a table with one row for each. `group`
-    is the group whose offsets were committed, `group_error` the reason why they could not be.
+    is the group whose offsets were committed, `group_error` the reason why they could not be. `register_error`
+    says why the table could not be entered in another engine's catalog.
     """
 
     topic: str
@@ -224,6 +225,7 @@ class LoadReport:
     upserted: UpsertCounts | None = None
     group: str | None = None
     group_error: str | None = None
+    register_error: str | None = None
 
     @property
     def skipped(self) -> tuple[LostRange, ...]:
@@ -236,7 +238,7 @@ class ReloadReport:
     """The result of a reload; `version` is None where its ranges have no offset.
 
     `lost` are requested offsets that can't be read any more; the rows that the table has of them stay. `seconds`,
-    `group` and `group_error` are as in a `LoadReport`.
+    `group`, `group_error` and `register_error` are as in a `LoadReport`.
     """
 
     topic: str
@@ -251,6 +253,7 @@ class ReloadReport:
     version: int | None = None
     group: str | None = None
     group_error: str | None = None
+    register_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

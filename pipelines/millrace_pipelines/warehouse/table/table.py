@@ -99,6 +99,11 @@ class Table(Protocol):
         ...
 
     @property
+    def snapshot_id(self) -> int | None:
+        """Returns the id by which the format's readers name this version; None where they name it by its number."""
+        ...
+
+    @property
     def id(self) -> str:
         """Returns the table's own id, given when it was made."""
         ...

@@ -1,6 +1,6 @@
-"""What lies below a folder or in a bucket: tables that Millrace loads, those of other programs, and what can't be read.
+"""What is below a folder, in a bucket or a catalog: tables that Millrace loads, those of others, what can't be read.
 
-    loaded        a Delta table with a ledger
+    loaded        a Delta table with a ledger, or one of a catalog
     foreign       another program's table: Delta without a ledger, Iceberg, Hudi, a folder of Parquet files
     unreadable    a folder that can't be listed, or a Delta table whose log can't be read
 
@@ -41,8 +41,9 @@ from millrace.fs import FileSystem, write_file_durably
 from millrace.security.client_config import SecuritySource
 from millrace_pipelines.machine import DISK
 from millrace_pipelines.spark.brokers import TopicSource, describe_topic, log_offsets
+from millrace_pipelines.warehouse.choices import Format
 from millrace_pipelines.warehouse.errors import TableNotFoundError
-from millrace_pipelines.warehouse.formats import address_of, load_table, location_of
+from millrace_pipelines.warehouse.formats import address_of, format_of, load_table, location_of, tables_in
 from millrace_pipelines.warehouse.ledger.ledger import TOPIC_PROPERTY, Ledger, ledger_of
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, LOG_DIRECTORY, Store, dead_letters_dir
@@ -51,6 +52,7 @@ from millrace_pipelines.warehouse.table.table import Table
 FIRST_COMMIT = f"{LOG_DIRECTORY}/{0:020d}.json"
 CANT_BE_READ = (WarehouseError, OSError, ValueError, pa.ArrowException)
 MAX_REASON = 300
+KINDS = {Format.DELTA: "a Delta table", Format.ICEBERG: "an Iceberg table"}
 
 
 class State(StrEnum):
@@ -79,17 +81,21 @@ _List = Callable[[str], _Folder]
 
 
 def tables_below(directory: str, fs: FileSystem = DISK) -> list[ListedTable]:
-    """Returns all tables in or below a folder or a bucket, by their locations, without those of dead letters.
+    """Returns all tables in or below a folder, a bucket or a catalog, by location, without those of dead letters.
 
-    Raises OSError where the folder itself can't be listed.
+    Raises OSError where the folder itself can't be listed, and CatalogError where the catalog can't be asked.
     """
     return [look_at(one.location, fs) if one.state is State.LOADED else one for one in listed_tables(directory)]
 
 
 def listed_tables(directory: str) -> list[ListedTable]:
-    """Returns what `tables_below` returns without reading tables: each with a Delta log counts as one of Millrace."""
-    bucket = bucket_at(directory)
-    if bucket is None:
+    """Returns what `tables_below` returns without reading tables: each with a Delta log counts as one of Millrace.
+
+    Of a catalog, or a namespace in one, all tables count as such.
+    """
+    if format_of(directory) is Format.ICEBERG:
+        found = [ListedTable(location=one, state=State.LOADED) for one in tables_in(directory)]
+    elif (bucket := bucket_at(directory)) is None:
         root = os.path.abspath(directory)
         found = list(_below(root, _list_disk, _list_disk(root)))
     else:
@@ -102,7 +108,7 @@ def listed_tables(directory: str) -> list[ListedTable]:
 
 
 def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
-    """Returns whose table a folder with a Delta log is, and whether it can be read."""
+    """Returns whose table is at a location, and whether it can be read."""
     try:
         table = load_table(location, fs)
     except TableNotFoundError:
@@ -112,7 +118,8 @@ def look_at(location: str, fs: FileSystem = DISK) -> ListedTable:
     try:
         ledger_of(table)
     except TableNotFoundError:
-        return ListedTable(location=location, state=State.FOREIGN, reason="a Delta table that Millrace does not load")
+        reason = f"{KINDS[format_of(location)]} that Millrace does not load"
+        return ListedTable(location=location, state=State.FOREIGN, reason=reason)
     except CANT_BE_READ as error:
         return unreadable(location, error, fs)
     return ListedTable(location=location, state=State.LOADED)

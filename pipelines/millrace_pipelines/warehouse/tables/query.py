@@ -7,6 +7,7 @@ Each name means one table, and DuckDB knows no upper and lower case of ASCII's l
     /lake/us/sales            "us/sales"                 table has the name of its folder
     /lake/Events              "Events_8d14f6e7"          with a checksum of the path, where paths differ in case alone
     /lake/events              "events_862417b9"
+    iceberg:lake/eu.sales     "eu.sales"                 in a catalog, its namespace where its name alone is not enough
 
 A name that could mean several tables means none of them, and what it could mean is said. Which other tables there are
 changes no name with a path or a checksum that is unique by itself: both follow from the table's own path.
@@ -29,8 +30,9 @@ from millrace.arrow_rows import ArrowRows
 from millrace.extras import require
 from millrace.fs import FileSystem
 from millrace_pipelines.machine import DISK
+from millrace_pipelines.warehouse.choices import Format
 from millrace_pipelines.warehouse.errors import QueryError, TableNotFoundError
-from millrace_pipelines.warehouse.formats import load_table
+from millrace_pipelines.warehouse.formats import format_of, load_table, name_of
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.table.table import Table
 from millrace_pipelines.warehouse.tables.find import State, tables_below
@@ -47,9 +49,9 @@ class SqlNames(NamedTuple):
 
 
 def sql_names(root: str, locations: Iterable[str]) -> SqlNames:
-    """Returns the names in SQL of the tables in or below a folder or a bucket."""
-    paths = {one: one.removeprefix(root.rstrip("/")).strip("/") or os.path.basename(one) for one in locations}
-    named = {one: [os.path.basename(one), paths[one], _with_checksum(paths[one])] for one in paths}
+    """Returns the names in SQL of the tables in or below a folder, a bucket or a catalog."""
+    paths = {one: _path(root, one) for one in locations}
+    named = {one: [_last(one), paths[one], _with_checksum(paths[one])] for one in paths}
     counts = Counter(folded for names in named.values() for folded in {*map(_folded, names)})
     chosen = {one: _chosen(one, [name for name in names if counts[_folded(name)] == 1]) for one, names in named.items()}
     meant: dict[str, list[str]] = {}
@@ -57,6 +59,16 @@ def sql_names(root: str, locations: Iterable[str]) -> SqlNames:
         for folded in {*map(_folded, names)}:
             meant.setdefault(folded, []).append(one)
     return SqlNames(chosen, {name: _sentence(name, ones, chosen) for name, ones in meant.items() if len(ones) > 1})
+
+
+def _path(root: str, location: str) -> str:
+    if format_of(location) is Format.ICEBERG:
+        return name_of(location)
+    return location.removeprefix(root.rstrip("/")).strip("/") or os.path.basename(location)
+
+
+def _last(location: str) -> str:
+    return name_of(location).rpartition(".")[2] if format_of(location) is Format.ICEBERG else os.path.basename(location)
 
 
 def _chosen(location: str, free: list[str]) -> str:
@@ -205,9 +217,9 @@ def _tables(location: str, fs: FileSystem) -> _Found:
     if not tables:
         reasons = "".join(f"; {one.location} is {one.state}: {one.reason}" for one in others)
         raise TableNotFoundError(f"{location}: no table of Millrace here or below{reasons}")
-    root = location if "://" in location else os.path.abspath(location)
+    root = location if "://" in location or format_of(location) is Format.ICEBERG else os.path.abspath(location)
     names = sql_names(root, tables)
-    sentences = {os.path.basename(one.location): f"{one.location} is {one.state}: {one.reason}" for one in others}
+    sentences = {_last(one.location): f"{one.location} is {one.state}: {one.reason}" for one in others}
     return _Found({names.by_location[one]: table for one, table in tables.items()}, sentences | dict(names.refused))
 
 

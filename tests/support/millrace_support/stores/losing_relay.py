@@ -1,9 +1,9 @@
 """A relay before a store that passes requests on, and loses the answers to those that begin with a pattern.
 
-    python -m millrace_support.stores.losing_relay PORT TARGET_PORT PATTERN COUNT
+    python -m millrace_support.stores.losing_relay PORT TARGET_PORT PATTERN COUNT [EVERY]
 
-After COUNT answers were lost it loses no more. It is a process of its own, for delta-rs lets no other thread of its
-process run while it waits for an answer.
+It loses the answer to every EVERYth such request; after COUNT answers were lost it loses no more. It is a process of
+its own, for delta-rs lets no other thread of its process run while it waits for an answer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ CHUNK_BYTES = 1 << 16
 class LosingRelay:
     """Passes connections on to a port, and loses answers."""
 
-    def __init__(self, target_port: int, pattern: str, count: int) -> None:
+    def __init__(self, target_port: int, pattern: str, count: int, every: int = 1) -> None:
         self._target_port = target_port
         self._pattern = re.compile(pattern.encode())
         self._left = count
+        self._every = every
+        self._seen = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Passes one connection on until one side ends it, or an answer is lost."""
@@ -42,8 +44,10 @@ class LosingRelay:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 if self._left and self._pattern.match(data):
-                    self._left -= 1
-                    loses.set()
+                    self._seen += 1
+                    if self._seen % self._every == 0:
+                        self._left -= 1
+                        loses.set()
                 writer.write(data)
                 await writer.drain()
 
@@ -64,5 +68,5 @@ async def main(port: int, relay: LosingRelay) -> None:
 
 
 if __name__ == "__main__":
-    own, target, lost, often = sys.argv[1:]
-    asyncio.run(main(int(own), LosingRelay(int(target), lost, int(often))))
+    own, target, lost, *often = sys.argv[1:]
+    asyncio.run(main(int(own), LosingRelay(int(target), lost, *map(int, often))))

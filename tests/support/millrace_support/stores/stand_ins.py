@@ -110,7 +110,7 @@ def moto() -> Iterator[StandIn]:
 @contextmanager
 def minio() -> Iterator[StandIn]:
     """Starts MinIO, a store compatible to S3."""
-    import boto3  # type: ignore[import-untyped]  # noqa: PLC0415  # moto's, and slow to import
+    import boto3  # noqa: PLC0415  # moto's, and slow to import
 
     port = free_port()
     folder = os.path.join(os.environ.get("PYTEST_TMP", "/tmp"), f"minio-{port}")  # noqa: S108

@@ -1,5 +1,7 @@
 """Which table each topic becomes."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import yaml
 
 from millrace_pipelines.declaration.attributes import ClusterDeclaration
 from millrace_pipelines.declaration.cluster import declared_cluster, default_group
+from millrace_pipelines.warehouse.errors import AddressError
 
 HERE = Path("/lake")
 
@@ -51,6 +54,55 @@ def test_the_topic_stands_in_the_path_of_table_and_schema():
     text = "tables: [{pattern: 'a.*', table: 's3://lake/{topic}/t', schema: '{topic}.json'}]"
     found = tables(text, "ab")["ab"]
     assert (found.location, found.schema) == ("s3://lake/ab/t", "/lake/ab.json")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "table", "location"),
+    [
+        ("format: iceberg", "", "iceberg:millrace.shop_orders__1"),
+        ("format: iceberg\ncatalog: prod", "", "iceberg:prod/millrace.shop_orders__1"),
+        ("format: iceberg\ncatalog: /lake/", "", "iceberg:/lake/millrace.shop_orders__1"),
+        ("format: iceberg\ncatalog: prod\ncluster: eu", "", "iceberg:prod/eu.shop_orders__1"),
+        ("format: iceberg\ncatalog: prod", "table: 'raw.{topic}'", "iceberg:prod/raw.shop_orders__1"),
+        ("format: iceberg\ncatalog: prod", "catalog: test", "iceberg:test/millrace.shop_orders__1"),
+        ("format: iceberg\ncatalog: prod", "format: delta", "shop.orders"),
+        ("", "{format: iceberg, catalog: prod}", "iceberg:prod/millrace.shop_orders__1"),
+        ("", "table: 'iceberg:prod/raw.orders'", "iceberg:prod/raw.orders"),
+        ("", "", "shop.orders"),
+    ],
+)
+def test_a_table_in_icebergs_format_is_in_a_catalog(cluster, table, location):
+    fields = {**(yaml.safe_load(table) or {}), "topic": "shop.orders"}
+    found = tables(f"{cluster}\ntables: [{json.dumps(fields)}]")["shop.orders"]
+    assert found.location == location
+    assert found.format == ("iceberg" if location.startswith("iceberg:") else "delta")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("catalog: prod", "a catalog is for tables with format: iceberg"),
+        ("tables: [{topic: a, catalog: prod}]", "a: a catalog is for tables with format: iceberg"),
+        ("format: parquet", "'delta' or 'iceberg'"),
+        ("format: iceberg\ntables: [{topic: a, table: nothing}]", "an Iceberg table is"),
+        ("format: iceberg\ncatalog: 'a b'\ntables: [{topic: a}]", "an Iceberg table is"),
+    ],
+)
+def test_a_wrong_format_or_catalog_is_said(text, sentence):
+    with pytest.raises((ValueError, AddressError), match=re.escape(sentence)):
+        tables(text)
+
+
+def test_a_cluster_in_icebergs_format_needs_no_warehouse():
+    needs = {text: ClusterDeclaration.model_validate(yaml.safe_load(text)).needs_warehouse for text in NEEDS_WAREHOUSE}
+    assert needs == NEEDS_WAREHOUSE
+
+
+NEEDS_WAREHOUSE = {
+    "format: iceberg": False,
+    "{format: iceberg, tables: [{topic: a, format: delta}]}": True,
+    "format: delta": True,
+}
 
 
 @pytest.mark.parametrize(

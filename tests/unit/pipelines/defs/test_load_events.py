@@ -142,3 +142,10 @@ def test_the_metadata_says_what_the_report_of_a_reload_says():
 def test_nothing_new_claims_no_rows():
     shown = nothing_new_metadata(LoadReport(topic="events", table="/tables/events", lag={0: 4}))
     assert (shown["loaded"], shown["lag"], "rows" in shown) == ("nothing new", 4, False)
+
+
+@pytest.mark.parametrize("shown_by", [report_metadata, nothing_new_metadata])
+def test_a_table_that_could_not_be_entered_in_a_catalog_says_so(shown_by):
+    report = LoadReport(topic="events", table="/tables/events", register_error="glue:a.b: it is not there")
+    assert shown_by(report)["not entered in a catalog"] == "glue:a.b: it is not there"
+    assert "not entered in a catalog" not in shown_by(LoadReport(topic="events", table="/tables/events"))

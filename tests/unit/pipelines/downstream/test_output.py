@@ -12,8 +12,8 @@ from millrace_pipelines.downstream.job import Form, JobError, micro_batch_job
 from millrace_pipelines.downstream.output import Output, ProcessedRange, output_rows
 from millrace_pipelines.spark.brokers import LogOffsets
 from millrace_pipelines.spark.errors import TopicRecreatedError
-from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.errors import StaleLedgerError, TableNotFoundError
+from millrace_pipelines.warehouse.formats import load_table
 from millrace_pipelines.warehouse.ledger.ledger import read_ledger
 from millrace_pipelines.warehouse.maintenance import MaintenancePolicy, maintain
 
@@ -42,10 +42,13 @@ def messages(partition, begin, end, word=b"a"):
     return [Message("words", partition, offset, None, word, 0, ()) for offset in range(begin, end)]
 
 
-@pytest.fixture
-def output(tmp_path):
+@pytest.fixture(params=["", "iceberg:"])
+def output(tmp_path, request):
+    """Opens an output, of each format."""
+    location = f"{request.param}{tmp_path}/{'counts.' if request.param else ''}output"
+
     def opened(job=STATE, topic_id="id", log=LOG):
-        found = Output(str(tmp_path / "output"), job, topic_id, FS, SystemClock())
+        found = Output(location, job, topic_id, FS, SystemClock())
         found.prepare(log)
         return found
 
@@ -66,9 +69,9 @@ def test_a_partition_that_is_claimed_before_the_output_knows_it_begins_at_0(outp
     one = output()
     one.commit({0: messages(0, 5, 8)})
     assert one.positions([0, 3]) == one.next_offsets([0, 3]) == {0: 8, 3: 0}
-    version = Table.load(one.location, FS).version
+    version = load_table(one.location, FS).version
     assert one.positions([0, 3]) == {0: 8, 3: 0}
-    assert Table.load(one.location, FS).version == version
+    assert load_table(one.location, FS).version == version
 
 
 def test_a_state_is_replaced_and_has_one_file_for_each_partition(output):
@@ -80,7 +83,7 @@ def test_a_state_is_replaced_and_has_one_file_for_each_partition(output):
     one.commit({0: messages(0, 8, 10)})
     assert rows(one) == [(0, "a", 5), (1, "b", 2)]
     assert one.next_offsets(LOG) == {0: 10, 1: 2}
-    assert len(Table.load(one.location, FS).files()) == 2
+    assert len(load_table(one.location, FS).files()) == 2
 
 
 def test_rows_are_appended(output):
@@ -161,7 +164,7 @@ def test_a_commit_says_what_it_did(output):
     one = output()
     one.commit({0: messages(0, 5, 8)})
     one.pass_over([ProcessedRange(1, 0, 3, reason="retention")])
-    *_, first, second = Table.load(one.location, FS).lineage()
+    *_, first, second = load_table(one.location, FS).lineage()
     assert (first["kind"], first["topic"]) == ("micro-batch", "words")
     assert first["ranges"] == [{"partition": 0, "from_offset": 5, "until_offset": 8, "records": 3, "reason": None}]
     assert [(part["from_offset"], part["until_offset"]) for part in second["lost"]] == [(0, 3)]

@@ -5,7 +5,7 @@ from millrace_pipelines.warehouse.choices import Mode
 from millrace_pipelines.warehouse.errors import AddressError, TableRefusedError
 from millrace_pipelines.warehouse.formats import address_of, load_if_there
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, parse_address
-from millrace_pipelines.warehouse.iceberg.snapshot import location_in_stores
+from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
 from millrace_pipelines.warehouse.tables.open import look_at_tables
 
@@ -58,7 +58,7 @@ def test_no_folder_is_made_of_an_address_in_a_catalog(ask):
      ("s3://b/t/", "s3://b/t"), ("s3a://b/t", "s3://b/t"), ("gs://b/t", "gs://b/t")],
 )  # fmt: skip
 def test_a_location_of_icebergs_is_one_of_a_store(location, expected):
-    assert location_in_stores(location) == expected
+    assert address_in_stores(location) == expected
 
 
 def test_vectors_are_refused_before_a_table_is_made(tmp_path):
