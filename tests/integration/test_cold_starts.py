@@ -90,6 +90,7 @@ LINES = {
     "warehouse checkpoint": ("warehouse checkpoint lake/t", 0),
     "warehouse vacuum": ("warehouse vacuum lake/t --dry-run", 0),
     "warehouse upkeep": ("warehouse upkeep lake/t", 0),
+    "warehouse register": ("warehouse register lake/t hive:thrift://127.0.0.1:1/demo.t", 1),
     "warehouse pack": ("warehouse pack --help", 0),
     "warehouse switch": ("warehouse switch lake/t t --dry-run", 1),
     "dead-letters list": ("dead-letters list lake/t", 1),

@@ -23,6 +23,7 @@ from millrace_pipelines.warehouse.load.options import LoadOptions
 from millrace_pipelines.warehouse.load.report import LoadedRange, LoadReport, ReloadReport
 
 OPTIONS = LoadOptions(
+    register="glue:demo.flights",
     topic="events",
     table="/tables/events",
     bootstrap="127.0.0.1:9092",
