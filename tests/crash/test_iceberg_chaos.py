@@ -1,6 +1,6 @@
 """Racing loaders of one Iceberg table are killed over and over, and answers of its catalog are lost.
 
-Beside an embedded catalog Spark compacts the table, expires snapshots and rolls back meanwhile.
+Spark compacts the table, expires snapshots and rolls back meanwhile.
 """
 
 import random
@@ -15,18 +15,20 @@ import pytest
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
-from millrace_support.iceberg_catalogs import losing_catalog
+from millrace_support.iceberg_catalogs import configured_uri, losing_catalog
 from millrace_support.iceberg_loaders import append, load_all, prepared, record, started, upsert
 from millrace_support.iceberg_tables import FS, each_once, made, offsets, other_engine
 from millrace_support.spark_delta import SparkDeltaError
 from millrace_support.spark_iceberg import CATALOG, SparkIceberg
 
 SEED = 20_261_130
-LOADERS, KILLS, PARTITIONS = 2, 200, 3
+LOADERS, PARTITIONS = 2, 3
 UNTIL_OFFSET = {append: 1_000, upsert: 300}  # each upsert writes files again
 LOST, LOST_EVERY = 60, 5
 LONGEST_LIFE_S = 0.6
 ATTEMPTS = 5
+
+pytestmark = pytest.mark.timeout(3600)
 
 
 def begun(address, load):
@@ -81,19 +83,23 @@ def check_history(found, until_offset):
         assert [first for first, _ in ends] == [0, *(end for _, end in ends[:-1])]
 
 
+@pytest.mark.soak(rounds=40, soak_rounds=200)
 @pytest.mark.parametrize(
     ("kind", "load", "judge"),
     [
         pytest.param("embedded", append, check, id="appends"),
         pytest.param("embedded", upsert, check_newest, id="upserts"),
         pytest.param("rest", append, check, id="appends by REST"),
+        pytest.param("rest", upsert, check_newest, id="upserts by REST"),
         pytest.param("hive", append, check, id="appends by Hive"),
+        pytest.param("hive", upsert, check_newest, id="upserts by Hive"),
     ],
 )
-def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, load, judge, tmp_path):
+def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, load, judge, tmp_path, rounds):
     with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
         address = begun(f"{prefix}shop.events", load)
-        kill_over_and_over(address, lambda number: number == KILLS, load)
+        kills = len(list(rounds))
+        kill_over_and_over(address, lambda number: number == kills, load)
         judge(address)
 
 
@@ -121,18 +127,30 @@ def insist(change, spark):
     return False
 
 
-@pytest.mark.parametrize(("load", "judge"), [(append, check), (upsert, check_newest)], ids=["appends", "upserts"])
-def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(tmp_path, load, judge):
-    address = begun(f"iceberg:{tmp_path}/shop.events", load)
+@pytest.mark.parametrize(
+    ("kind", "load", "judge"),
+    [
+        pytest.param("embedded", append, check, id="appends"),
+        pytest.param("embedded", upsert, check_newest, id="upserts"),
+        pytest.param("rest", append, check, id="appends by REST"),
+        pytest.param("rest", upsert, check_newest, id="upserts by REST"),
+    ],
+)
+def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(
+    kind, load, judge, tmp_path
+):
     directory = tmp_path / "spark"
     directory.mkdir()
-    with SparkIceberg(tmp_path, directory) as spark, ThreadPoolExecutor(1) as pool:
-        ended = threading.Event()
-        killing = pool.submit(kill_over_and_over, address, lambda _: ended.is_set(), load)
-        try:
-            made_now = [(change.__name__, insist(change, spark)) for change in (compact, roll_back, expire)]
-        finally:
-            ended.set()
-        killing.result()
-    assert {name for name, is_made in made_now if is_made} == {"compact", "roll_back", "expire"}
-    judge(address)
+    with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
+        address = begun(f"{prefix}shop.events", load)
+        settings = None if kind == "embedded" else {"type": kind, "uri": configured_uri()}
+        with SparkIceberg(tmp_path, directory, settings) as spark, ThreadPoolExecutor(1) as pool:
+            ended = threading.Event()
+            killing = pool.submit(kill_over_and_over, address, lambda _: ended.is_set(), load)
+            try:
+                made_now = [(change.__name__, insist(change, spark)) for change in (compact, roll_back, expire)]
+            finally:
+                ended.set()
+            killing.result()
+        assert {name for name, is_made in made_now if is_made} == {"compact", "roll_back", "expire"}
+        judge(address)

@@ -148,3 +148,8 @@ def configured(settings: Mapping[str, str]) -> Iterator[None]:
         forget_catalogs()
         yield
     forget_catalogs()
+
+
+def configured_uri() -> str:
+    """Returns the address of the catalog `tried`, as PyIceberg's configuration has it."""
+    return os.environ[f"{VARIABLES}URI"]

@@ -7,6 +7,7 @@ spark.sql("CALL default.system.rewrite_data_files(table => 'shop.events')")
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,25 +21,29 @@ CATALOG = "default"  # by which the embedded catalog is known to itself
 
 
 class SparkIceberg(SparkSql):
-    """A session of Spark in which an embedded catalog is called `default`; skips the test where Spark is not there.
+    """A session of Spark in which a catalog is called `default`; skips the test where Spark is not there.
 
     Args:
         folder: The folder of the embedded catalog.
         directory: Where the process works and logs.
+        settings: What Spark calls the settings of another catalog.
     """
 
-    def __init__(self, folder: Path, directory: Path) -> None:
+    def __init__(self, folder: Path, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         if not PYSPARK.is_dir():
             pytest.skip("`make iceberg` brings Spark 4.1 with Iceberg's runtime")
         catalog = f"spark.sql.catalog.{CATALOG}"
-        settings = {
+        embedded = {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{folder}/catalog.sqlite?busy_timeout=60000",
+            "warehouse": f"file://{folder}",
+            "jdbc.schema-version": "V0",
+        }
+        given = {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "jdbc",
-            f"{catalog}.uri": f"jdbc:sqlite:{folder}/catalog.sqlite?busy_timeout=60000",
-            f"{catalog}.warehouse": f"file://{folder}",
-            f"{catalog}.jdbc.schema-version": "V0",
+            **{f"{catalog}.{name}": value for name, value in (settings or embedded).items()},
             f"{catalog}.cache-enabled": "false",
         }
         path = os.pathsep.join([str(PYSPARK), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-        super().__init__(JARS, directory, settings, {"PYTHONPATH": path, "SPARK_HOME": str(PYSPARK / "pyspark")})
+        super().__init__(JARS, directory, given, {"PYTHONPATH": path, "SPARK_HOME": str(PYSPARK / "pyspark")})

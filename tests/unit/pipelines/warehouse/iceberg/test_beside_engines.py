@@ -1,5 +1,6 @@
 """Iceberg tables whose rows another engine deletes beside the files, and whose columns it renames and reorders."""
 
+import pickle
 from collections import Counter
 
 import pyarrow as pa
@@ -98,6 +99,17 @@ def test_an_upsert_is_made_again_where_another_engine_commits_between(tmp_path, 
     counts = table.run(b"b", b"d", between=lambda: engine(table.address))
     assert (counts.inserted, counts.updated) == (1, 1)
     assert table.keys() == [b"a", b"b", b"c", b"d"]
+
+
+def test_masks_are_bits_on_their_way_to_tasks(tmp_path):
+    loads = Loads(f"iceberg:{tmp_path}/lake/shop.events")
+    loads.load((0, 1000), range(1000))
+    [name] = load_table(loads.address, FS).file_names()
+    delete_positions(loads.address, {name: [0, 7, 999]})
+    kept = load_table(loads.address, FS).kept_rows()
+    sent = pickle.dumps(kept)
+    assert len(sent) < 1000
+    assert pickle.loads(sent)[name].tolist() == kept[name].tolist() == [row not in {0, 7, 999} for row in range(1000)]
 
 
 def test_an_erasure_takes_rows_that_others_have_deleted_out_of_the_files(tmp_path):
