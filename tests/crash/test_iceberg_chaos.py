@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import count, takewhile
 
 import pytest
@@ -141,7 +141,9 @@ def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_lo
 ):
     directory = tmp_path / "spark"
     directory.mkdir()
-    with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
+    embedded = nullcontext(f"iceberg:{tmp_path}/")  # which Spark knows by the same name
+    server = losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY)
+    with embedded if kind == "embedded" else server as prefix:
         address = begun(f"{prefix}shop.events", load)
         settings = None if kind == "embedded" else {"type": kind, "uri": configured_uri()}
         with SparkIceberg(tmp_path, directory, settings) as spark, ThreadPoolExecutor(1) as pool:
