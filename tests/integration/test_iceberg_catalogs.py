@@ -30,7 +30,7 @@ from millrace_support.iceberg_tables import (
 
 @pytest.fixture(scope="module", params=CATALOGS)
 def tables(request, tmp_path_factory):
-    """What the addresses of a catalog's tables begin with."""
+    """Runs a catalog of each kind, and yields what the addresses of its tables begin with."""
     with catalog(request.param, tmp_path_factory.mktemp(request.param)) as prefix:
         yield prefix
 

@@ -59,7 +59,7 @@ def topic(broker):
 
 @pytest.fixture(scope="module", params=CATALOGS)
 def tables(request, tmp_path_factory):
-    """What the addresses of a catalog's tables begin with."""
+    """Runs a catalog of each kind, and yields what the addresses of its tables begin with."""
     with catalog(request.param, tmp_path_factory.mktemp(request.param)) as prefix:
         yield prefix
 

@@ -86,7 +86,7 @@ def test_two_writers_of_one_file_at_once_both_end_and_leave_a_whole_one(store):
     assert found.names() == ["_keys/one"]
 
 
-def test_a_writer_that_fails_leaves_nothing(store):
+def test_a_writer_that_fails_leaves_no_file_of_another_name(store):
     found = store_at(f"{store.address}/failed", FS)
     found.make()
     with suppress(ZeroDivisionError), found.output("part-1") as stream:

@@ -88,6 +88,14 @@ def load_range(address: str, until_offset: int, *, partition: int = 0, load_id: 
     return commit_range(load_to_write(address, FS), until_offset, partition=partition, load_id=load_id)
 
 
+def made_of_two_files(address: str) -> str:
+    """Makes a table of two files, with the offsets 0 to 9 and 10 to 19; returns its address."""
+    made(address)
+    load_range(address, 10)
+    load_range(address, 20)
+    return address
+
+
 def offsets(table: Table) -> Counter[tuple[int, int]]:
     """Returns how often the table has each offset; each row's value must be the one that the load gave it."""
     rows = table.dataset().to_table(columns=["partition", "offset", "value"]).to_pylist()

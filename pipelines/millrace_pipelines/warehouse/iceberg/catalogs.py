@@ -47,7 +47,7 @@ LOADING_ATTEMPTS = 8
 TYPE, IMPLEMENTED = "type", "py-catalog-impl"
 SERVERS = {"glue": "AWS Glue", "hive": "Hive's metastore"}
 TRIED: set[tuple[str, str, int]] = set()
-"""The catalogs, with the process, in which commits have been seen to be compared."""
+"""Holds the name and folder of each catalog that has refused a stale commit, and the process that tried it."""
 
 
 @runtime_checkable

@@ -36,7 +36,7 @@ CHAINS = ("AWS_", "AZURE_", "GOOGLE_")
 LOCK_VARIABLE = "AWS_S3_LOCKING_PROVIDER"
 TRIALS = "_running/trial-"
 TRIED: set[tuple[str, ...]] = set()
-"""The buckets, with their options, in which this process has seen conditional writes work."""
+"""Holds each bucket, with its options, that has refused a second conditional write when this process tried it."""
 
 
 class Known(NamedTuple):

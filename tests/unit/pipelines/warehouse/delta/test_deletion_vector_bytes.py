@@ -60,7 +60,7 @@ def test_delta_rs_reads_what_is_written(location, rows):
 
 @pytest.mark.parametrize("rows", SETS.values(), ids=list(SETS))
 def test_runs_and_several_vectors_in_a_file_are_read(tmp_path, rows):
-    """As other engines write them."""
+    """Other engines write runs of rows, and several vectors into one file."""
     store, content = store_at(str(tmp_path), FS), b"\1"
     places = []
     for part in ([1], rows):

@@ -22,6 +22,7 @@ from millrace_support.iceberg_tables import (
     delete_positions,
     load_range,
     made,
+    made_of_two_files,
     offsets,
     other_engine,
     rows_of,
@@ -43,11 +44,7 @@ ROW = {"partition": 0, "city": "Bern", "place": {"lat": 1, "lon": 2}, "stops": [
 
 @pytest.fixture
 def address(tmp_path):
-    address = f"iceberg:{tmp_path}/lake/shop.events"
-    made(address)
-    load_range(address, 10)
-    load_range(address, 20)
-    return address
+    return made_of_two_files(f"iceberg:{tmp_path}/lake/shop.events")
 
 
 def first_name(address):

@@ -21,7 +21,7 @@ from millrace_support.iceberg_tables import (
     compact_elsewhere,
     each_once,
     load_range,
-    made,
+    made_of_two_files,
     offsets,
     other_engine,
     rows_of,
@@ -37,11 +37,7 @@ SAYS = {
 @pytest.fixture
 def address(tmp_path):
     """A table of two files: the offsets 0 to 9 and 10 to 19."""
-    address = f"iceberg:{tmp_path}/lake/shop.events"
-    made(address)
-    load_range(address, 10)
-    load_range(address, 20)
-    return address
+    return made_of_two_files(f"iceberg:{tmp_path}/lake/shop.events")
 
 
 def first_file(table):
