@@ -11,7 +11,7 @@ The rows keep topic, partition, offset and timestamp, so that a key never moves 
 or is repeated, and the audit can reason about them. Memory is bounded by the run (`--max-records-per-run`), not by the
 table: the driver has the coordinates of the run's records, a task the newest of each key, and a block of rows.
 
-Where the table asks for deletion vectors (`delta.enableDeletionVectors`), a file stays where at least half of its rows
+Where the table asks for deletion vectors (`Table.row_marker`), a file stays where at least half of its rows
 do, and a vector deletes the others, so that the cost is the change's. Compaction writes the file without these rows.
 
 A record without a key can't be in such a table: it stops the load, or is left out and counted in the history.
@@ -192,7 +192,7 @@ class _Contest:
         stays = np.ones(found.rows, np.bool_) if kept is None else kept.copy()
         stays[beaten] = False
         if self.mark is not None and stays.sum() * MOST_DELETED >= found.rows:
-            return _Met(len(beaten), None, self.mark(self.output.table.store, stays), newer, older)
+            return _Met(len(beaten), None, self.mark(self.output.table.store, file.name, stays), newer, older)
         rest = self.output.write(task, file, np.flatnonzero(stays if kept is None else stays[kept]))
         return _Met(len(beaten), rest, None, newer, older)
 

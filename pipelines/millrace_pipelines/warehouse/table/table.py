@@ -34,8 +34,8 @@ REWRITES_APP_ID = "millrace/rewrites"
 NOT_PARTITIONED: Mapping[str, str] = {}
 NOTHING_MARKED: Mapping[str, MarkedFile] = {}
 
-MarkRows: TypeAlias = Callable[[Store, Flags], MarkedFile]
-"""Writes a vector that deletes the rows of a file that don't stay; returns how a commit is to name the file."""
+MarkRows: TypeAlias = Callable[[Store, str, Flags], MarkedFile]
+"""Writes a vector that deletes the rows of a file, by name, that don't stay; returns how a commit names the file."""
 
 
 AddedFile: TypeAlias = Mapping[str, Any]

@@ -13,11 +13,12 @@ from pyroaring import BitMap64
 
 from millrace.errors import WarehouseError
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.delta.deletion_vectors import MAGIC, deleted_rows, deletion_vector
+from millrace_pipelines.warehouse.delta.deletion_vectors import deleted_rows, deletion_vector
 from millrace_pipelines.warehouse.delta.log_actions import vector_file
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.table.files import write_file
+from millrace_pipelines.warehouse.table.vector_bytes import MAGIC
 from millrace_support.deletion_vectors import delete_rows
 
 FS = OsFileSystem()
@@ -92,7 +93,7 @@ def test_no_flipped_bit_and_no_cut_is_read(tmp_path):
 
 
 WRONG = {
-    "another number of rows": ({"cardinality": 2}, "it has 3 rows, the log says 2"),
+    "another number of rows": ({"cardinality": 2}, "it has 3 rows, the table's log says 2"),
     "another size": ({"sizeInBytes": 41}, "has other bytes than were written"),
     "outside of the folder": ({"storageType": "p", "pathOrInlineDv": "file:///x.bin"}, "outside of the table's folder"),
     "no bitmaps in the log": ({"storageType": "i", "pathOrInlineDv": "0000000000"}, "a form that is not known"),
