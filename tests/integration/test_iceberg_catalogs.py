@@ -26,6 +26,9 @@ from millrace_support.iceberg_tables import (
     other_engine,
     rows_of,
 )
+from millrace_support.upserts import Upserts
+
+KEYS = [b"%02d" % number for number in range(20)]
 
 
 @pytest.fixture(scope="module", params=CATALOGS)
@@ -147,6 +150,18 @@ def test_commits_expire_snapshots(address, monkeypatch):
     assert len(load_table(address, FS).lineage()) == 12
 
 
+def test_upserts_delete_rows_by_vectors(tables):
+    upserts = Upserts(f"{tables}shop.by_vectors", by_vectors=True)
+    upserts.run(*KEYS)
+    upserts.run(KEYS[3], KEYS[5])
+    upserts.run(KEYS[4], value=None)
+    assert other_engine(upserts.address).metadata.format_version == 3
+    assert len(upserts.vectors()) == 2
+    left = sorted({*KEYS} - {KEYS[4]})
+    assert upserts.keys() == left
+    assert sorted(other_engine(upserts.address).scan().to_arrow().column("key").to_pylist()) == left
+
+
 def test_a_namespace_has_as_many_levels_as_its_catalog_takes(tables):
     address = f"{tables}shop.north.{NAME}"
     if kind_of(address).__name__ in ("HiveCatalog", "GlueCatalog"):
@@ -180,6 +195,17 @@ def test_a_catalog_of_another_kind_is_refused():
     nothing = {"py-catalog-impl": "pyiceberg.catalog.noop.NoopCatalog"}
     with configured(nothing), pytest.raises(UnsafeStoreError, match="NoopCatalog"):
         catalogs.check_commits(parse_address(f"iceberg:{NAME}/shop.events"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"uri": "thrift://127.0.0.1:1"}, {"uri": "thrift://127.0.0.1:1", "type": "HIVE"}, {"uri": "sqlite:///:memory:"}],
+)
+def test_a_catalog_is_of_the_kind_that_pyiceberg_takes_its_settings_for(settings):
+    with configured({"warehouse": "/tmp", **settings}):
+        kind = kind_of(f"iceberg:{NAME}/shop.events")
+    assert kind.__module__.startswith("millrace_pipelines")
+    assert kind.__name__ in {"HiveCatalog", "SqlCatalog"}
 
 
 SILENT = {

@@ -6,7 +6,7 @@ import pytest
 
 from millrace_pipelines.warehouse.delta.table import Table
 from millrace_support.spark_delta import SparkDelta
-from millrace_support.upserts import BY_VECTORS, FS, Upserts
+from millrace_support.upserts import FS, Upserts
 
 DELTA_JARS = Path(__file__).parents[2] / ".peers" / "spark-delta" / "libs"
 KEYS = [b"%05d" % number for number in range(10_000)]
@@ -24,7 +24,7 @@ def spark(tmp_path_factory):
 
 
 def test_spark_and_upserts_see_one_anothers_vectors(tmp_path, spark):
-    upserts = Upserts(tmp_path / "events", BY_VECTORS)
+    upserts = Upserts(tmp_path / "events", by_vectors=True)
     name = f"delta.`{upserts.location}`"
 
     def keys():

@@ -24,8 +24,7 @@ from millrace_pipelines.warehouse.table.files import DataFileWriter
 FS = OsFileSystem()
 PARTITIONS = 2
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id"}
-BY_VECTORS = {"delta.enableDeletionVectors": "true"}
-KINDS = [("", {}), ("", BY_VECTORS), ("iceberg:", {})]
+KINDS = [("", False), ("", True), ("iceberg:", False), ("iceberg:", True)]
 
 keys = st.integers(0, 7).map(lambda number: b"key %d" % number)
 records = st.tuples(keys, st.none() | st.binary(max_size=4), st.integers(0, 50))
@@ -82,16 +81,18 @@ def held(address):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(steps, max_size=8), st.sampled_from(KINDS))
 def test_the_table_is_the_newest_value_of_each_key(steps, kind):
-    prefix, properties = kind
+    prefix, by_vectors = kind
     directory = tempfile.mkdtemp(prefix="upsert-")
     try:
-        check(f"{prefix}{directory}/shop.events", steps, PROPERTIES | properties)
+        check(f"{prefix}{directory}/shop.events", steps, by_vectors)
     finally:
         shutil.rmtree(directory)
 
 
-def check(address, steps, properties):
-    table = load_or_create(address, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
+def check(address, steps, by_vectors):
+    table = load_or_create(
+        address, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=PROPERTIES, deletion_vectors=by_vectors
+    )
     topic, model, inserted, directory = Topic(), {}, 0, table.location
     for step in steps:
         if step == "compact":

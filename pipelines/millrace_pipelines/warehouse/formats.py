@@ -17,7 +17,7 @@ from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.choices import Format
 from millrace_pipelines.warehouse.delta import commits
 from millrace_pipelines.warehouse.delta.table import Table as DeltaLog
-from millrace_pipelines.warehouse.errors import TableNotFoundError, TableRefusedError
+from millrace_pipelines.warehouse.errors import TableNotFoundError
 from millrace_pipelines.warehouse.iceberg.addresses import PREFIX, is_iceberg, parse_address, parse_place
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.table.access import Access
@@ -141,8 +141,8 @@ def load_or_create(
     if is_iceberg(address):
         return _iceberg().load_or_create(
             address, fs,
-            schema=schema, name=name, configuration=configuration, partition_by=partition_by, clock=clock,
-            access=access,
+            schema=schema, name=name, configuration=configuration, partition_by=partition_by,
+            deletion_vectors=deletion_vectors, clock=clock, access=access,
         )  # fmt: skip
     return DeltaLog.load_or_create(
         address, fs,
@@ -156,13 +156,3 @@ def is_newest(address: str, version: int, fs: FileSystem) -> bool:
     if is_iceberg(address):
         return _iceberg().load(address, fs).version == version
     return commits.is_newest(address, version, fs)
-
-
-def check_vectors(address: str) -> None:
-    """Raises TableRefusedError where rows of a table that would be made at an address can't be deleted by vectors."""
-    if is_iceberg(address):
-        raise TableRefusedError(
-            f"{address}: Iceberg has deletion vectors from format version 3 on, whose manifests PyIceberg does not "
-            "write yet; upserts write files again. Way on: leave the option out, or load into a Delta table. Nothing "
-            "was changed"
-        )

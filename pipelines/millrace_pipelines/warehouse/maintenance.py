@@ -40,7 +40,7 @@ from millrace.fs import FileSystem
 from millrace_pipelines.machine import CLOCK
 from millrace_pipelines.warehouse.dead_letters import companions
 from millrace_pipelines.warehouse.formats import load_if_there, load_table, location_of
-from millrace_pipelines.warehouse.rewrite import CurrentFile, Rewrite, current_files, read_rows, rewrite, writer
+from millrace_pipelines.warehouse.rewrite import CurrentFile, Rewrite, current_files, rewrite, rows_to_move, writer
 from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import asked_leases, forget_ended
 from millrace_pipelines.warehouse.stores.store import DEAD_LETTERS_SUFFIX, dead_letters_dir
@@ -166,7 +166,7 @@ class _Join:
         number, files = piece
         with writer(self.table, self.operation_id, number, self.table.fs, files[0]) as output:
             for file in files:
-                for rows in read_rows(self.table, file.name):
+                for rows in rows_to_move(self.table, file.name):
                     output.write(rows)
             joined = output.finish()
         if (0 if joined is None else joined.rows) != sum(file.rows for file in files):

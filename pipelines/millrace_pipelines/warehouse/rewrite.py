@@ -38,14 +38,17 @@ from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.columns import as_schema, file_columns, under_present_names
 from millrace_pipelines.warehouse.table.files import (
+    NO_IDS,
     DataFile,
     DataFileWriter,
+    FieldIds,
     MarkedFile,
     NamedFile,
     remove_files_of_load,
     row_blocks,
 )
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.row_ids import ROW_ID_COLUMNS, ROW_ID_FIELDS, with_row_ids
 from millrace_pipelines.warehouse.table.table import AddedFile, Table, count_rewrites
 from millrace_pipelines.warehouse.task_table import AnyTable
 from millrace_pipelines.warehouse.tasks import THREADS, Tasks
@@ -229,11 +232,18 @@ def blocks_of(
 
 
 def every_block_of(
-    table: AnyTable, name: str, most_rows: int = BATCH_ROWS, columns: Collection[str] | None = None
+    table: AnyTable,
+    name: str,
+    most_rows: int = BATCH_ROWS,
+    columns: Collection[str] | None = None,
+    more_ids: FieldIds = NO_IDS,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields what `blocks_of` yields, and the rows that a deletion vector deletes, too."""
+    """Yields what `blocks_of` yields, and the rows that a deletion vector deletes, too.
+
+    `more_ids` are of columns that the table does not show.
+    """
     with reading(table, name) as file:
-        present = file_columns(file.schema_arrow, table.field_ids, columns)
+        present = file_columns(file.schema_arrow, {**table.field_ids, **more_ids}, columns)
         for batch in row_blocks(file, most_rows, [column.name for column in present.values()]):
             yield under_present_names(batch, present)
 
@@ -267,6 +277,19 @@ def read_rows(table: AnyTable, name: str, columns: Collection[str] | None = None
         yield as_schema(pa.Table.from_batches([batch]), schema)
 
 
+def rows_to_move(table: AnyTable, name: str) -> Iterator[pa.Table]:
+    """Yields what `read_rows` does, with the ids of the rows where the table gives rows ids, for `writer` to write."""
+    if table.row_origins is None:
+        yield from read_rows(table, name)
+        return
+    schema, origin = pa.schema([*file_schema(table), *ROW_ID_COLUMNS]), table.row_origins.get(name)
+    kept, first = table.kept_rows().get(name), 0
+    for batch in every_block_of(table, name, columns=schema.names, more_ids=ROW_ID_FIELDS):
+        rows = with_row_ids(as_schema(pa.Table.from_batches([batch]), schema), origin, first)
+        yield rows if kept is None else rows.filter(pa.array(kept[first : first + batch.num_rows]))
+        first += batch.num_rows
+
+
 def writer(
     table: AnyTable,
     operation_id: str,
@@ -276,14 +299,18 @@ def writer(
     *,
     compression: Compression | None = None,
 ) -> DataFileWriter:
-    """Returns a writer of a file with the partition values of `like`, by default compressed as other rewrites are."""
+    """Returns a writer of rows that `rows_to_move` has read.
+
+    The file gets the partition values of `like`, and is by default compressed as other rewrites are.
+    """
+    has_ids = table.row_origins is not None
     return DataFileWriter(
         table.location,
         operation_id,
         task,
-        file_schema(table),
+        pa.schema([*file_schema(table), *(ROW_ID_COLUMNS if has_ids else ())]),
         fs,
         partition_values=like.partition_values,
         compression=compression or settled_compression(table.configuration),
-        field_ids=table.field_ids,
+        field_ids={**table.field_ids, **ROW_ID_FIELDS} if has_ids else table.field_ids,
     )

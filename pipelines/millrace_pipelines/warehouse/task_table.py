@@ -22,6 +22,7 @@ from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.leases import sees_lease
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.files import FieldIds
+from millrace_pipelines.warehouse.table.row_ids import RowOrigin
 from millrace_pipelines.warehouse.table.table import Table
 
 ONE_FOLDER = (
@@ -45,6 +46,7 @@ class TaskTable:
     configuration: Mapping[str, str]
     field_ids: FieldIds
     marker: str
+    row_origins: Mapping[str, RowOrigin] | None
     kept: Mapping[str, Flags]
     fs: FileSystem
     operation_id: str | None = None
@@ -60,6 +62,7 @@ class TaskTable:
             configuration=dict(table.configuration),
             field_ids=table.field_ids,
             marker=table.marker,
+            row_origins=table.row_origins,
             kept=table.kept_rows(),
             fs=fs,
             operation_id=operation_id,

@@ -18,17 +18,21 @@ from millrace_pipelines.warehouse.table.table import Table
 
 FS = OsFileSystem()
 PROPERTIES = {"millrace.topic": "events", "millrace.topicId": "id", "millrace.mode": "upsert"}
-BY_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 class Upserts:
     """A table of the topic `events`, which has one partition, and the runs that upsert into it."""
 
-    def __init__(self, address: Path | str, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, address: Path | str, properties: Mapping[str, str] | None = None, *, by_vectors: bool = False
+    ) -> None:
         self.address = str(address)
         self.next_offset = 0
         properties = PROPERTIES | dict(properties or {})
-        made = load_or_create(self.address, FS, schema=ENVELOPE_SCHEMA, name="events", configuration=properties)
+        made = load_or_create(
+            self.address, FS,
+            schema=ENVELOPE_SCHEMA, name="events", configuration=properties, deletion_vectors=by_vectors,
+        )  # fmt: skip
         self.location = made.location
 
     def run(
@@ -84,4 +88,4 @@ class Upserts:
 
     def vectors(self) -> list[str]:
         """Returns the names of the files with deletion vectors."""
-        return sorted(path.name for path in Path(self.location).glob("deletion_vector_*.bin"))
+        return sorted(path.name for path in Path(self.location).glob("deletion_vector_*"))

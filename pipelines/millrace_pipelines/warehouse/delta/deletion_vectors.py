@@ -44,6 +44,7 @@ from millrace_pipelines.warehouse.table.vector_bytes import (
 )
 
 FORMAT_VERSION = b"\1"
+SUFFIX = ".bin"
 
 
 class Vector(NamedTuple):
@@ -115,7 +116,7 @@ def deletion_vector(rows: Indices) -> Vector:
     """Returns a new vector that deletes rows, given by rising number."""
     number, vector = uuid.uuid4(), vector_bytes(rows)
     return Vector(
-        name=vector_name(number),
+        name=vector_name(number, SUFFIX),
         content=FORMAT_VERSION + vector,
         descriptor={
             "storageType": RELATIVE,

@@ -112,6 +112,11 @@ class Snapshot:
         facts = self.facts()
         return DELETION_VECTORS in facts.writer_features and facts.is_on(VECTORS_PROPERTY)
 
+    @property
+    def row_origins(self) -> None:
+        """Returns None: a table whose rows have ids takes no rows of Millrace's (`delta.protocol`)."""
+        return None
+
     def kept_rows(self) -> KeptRows:
         """Returns, for each file with a deletion vector, by name, a mask of the rows that it does not delete."""
         if self._kept[0] != self.version:

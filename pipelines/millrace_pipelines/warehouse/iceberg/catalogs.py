@@ -24,7 +24,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from pyiceberg.catalog import Catalog, infer_catalog_type, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog as PyIcebergsSqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.utils.config import Config
@@ -37,6 +37,7 @@ from millrace_pipelines.machine import DISK
 from millrace_pipelines.warehouse.errors import AddressError, CatalogError, TableNotFoundError, UnsafeStoreError
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, IcebergPlace
 from millrace_pipelines.warehouse.iceberg.file_io import IMPLEMENTATION, SyncedFileIO, make_folders
+from millrace_pipelines.warehouse.iceberg.metadata_files import WritesEachVersion
 
 SYNCED = f"{SyncedFileIO.__module__}.{SyncedFileIO.__qualname__}"
 EMBEDDED_NAME = "default"
@@ -48,6 +49,10 @@ TYPE, IMPLEMENTED = "type", "py-catalog-impl"
 SERVERS = {"glue": "AWS Glue", "hive": "Hive's metastore"}
 TRIED: set[tuple[str, str, int]] = set()
 """Holds the name and folder of each catalog that has refused a stale commit, and the process that tried it."""
+
+
+class SqlCatalog(WritesEachVersion, PyIcebergsSqlCatalog):
+    """PyIceberg's catalog in a database."""
 
 
 @runtime_checkable
@@ -116,7 +121,7 @@ def _embedded(folder: str) -> Catalog:
 @retry(retry=retry_if_exception_type(DBAPIError), stop=stop_after_attempt(MAKING_ATTEMPTS), reraise=True)
 def _opened(name: str, settings: dict[str, str]) -> Catalog:
     """Opens a catalog; one in SQL again, where another process has just made its tables."""
-    kind = settings.get(TYPE) or ("" if IMPLEMENTED in settings else infer_catalog_type(name, {**settings}))
+    kind = _kind(name, settings)
     if kind in SERVERS:
         require(f"Iceberg's catalog in {SERVERS[kind]}", "catalogs")
     if kind == "hive":
@@ -127,7 +132,15 @@ def _opened(name: str, settings: dict[str, str]) -> Catalog:
         from millrace_pipelines.warehouse.iceberg.glue import GlueCatalog  # noqa: PLC0415  # few need boto3
 
         return GlueCatalog(name, **settings)
-    return load_catalog(name, **settings)
+    return SqlCatalog(name, **settings) if kind == "sql" else load_catalog(name, **settings)
+
+
+def _kind(name: str, settings: dict[str, str]) -> str:
+    """Returns which kind of catalog settings mean, as PyIceberg tells it; "" where they name a class."""
+    if IMPLEMENTED in settings or settings.get(TYPE):
+        return settings.get(TYPE, "").lower()
+    kind = infer_catalog_type(name, {**settings})
+    return "" if kind is None else kind.value
 
 
 def check_commits(address: IcebergAddress) -> None:
@@ -138,7 +151,7 @@ def check_commits(address: IcebergAddress) -> None:
         CatalogError: It can't be asked.
     """
     catalog, key = catalog_of(address), (address.catalog, address.folder, os.getpid())
-    if isinstance(catalog, SqlCatalog | RestCatalog) or key in TRIED:
+    if isinstance(catalog, PyIcebergsSqlCatalog | RestCatalog) or key in TRIED:
         return
     if not isinstance(catalog, _Tried):
         raise UnsafeStoreError(

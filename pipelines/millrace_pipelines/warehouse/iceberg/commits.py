@@ -21,22 +21,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from millrace.errors import WarehouseError
-from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import NOT_COMMITTED, CatalogError, StaleLedgerError
 from millrace_pipelines.warehouse.iceberg import catalogs
+from millrace_pipelines.warehouse.iceberg.deleted_rows import Vector
 from millrace_pipelines.warehouse.iceberg.ledger_state import ancestors, copied_snapshot, state_of
 from millrace_pipelines.warehouse.iceberg.manifests import ListedFile, listed_files
 from millrace_pipelines.warehouse.iceberg.requests import Change, NewSnapshot, removal_of, request_for
 from millrace_pipelines.warehouse.iceberg.snapshot import Snapshot
-from millrace_pipelines.warehouse.iceberg.written_manifests import write_snapshot
+from millrace_pipelines.warehouse.iceberg.written_manifests import Marked, write_snapshot
 from millrace_pipelines.warehouse.stores.leases import confirm_leases
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.lineage import Lineage, keep_lineage, kept_until
@@ -48,13 +47,13 @@ COMMIT_ATTEMPTS = 20
 
 
 class _Read(NamedTuple):
-    """What a commit's files were made of, which it has to find again: columns, and rows that others deleted.
+    """What a commit's files were made of, which it has to find again: columns, and what deletes rows of removed ones.
 
     `only_on` is the snapshot and the schema on which alone it is made; None where any will do that has all of it.
     """
 
     columns: pa.Schema
-    kept: Mapping[str, Flags]
+    deleted: Mapping[str, Vector | bytes | None]
     only_on: tuple[int | None, int] | None
 
 
@@ -95,8 +94,7 @@ class Committing(Snapshot):
         tried: list[int] = []
         open_parents: set[int | None] = set()
         here = self._metadata.current_snapshot_id, self._metadata.current_schema_id
-        kept = self.kept_rows() if change.removed else {}
-        read = _Read(self.schema, kept, here if only_here else None)
+        read = _Read(self.schema, self._what_deletes(change), here if only_here else None)
         try:
             for once in PATIENCE.copy():
                 with once:
@@ -191,15 +189,20 @@ class Committing(Snapshot):
         names, listed = {file.name for file in change.removed}, dict(self._listed())
         if gone := names - listed.keys():
             raise StaleLedgerError(f"{self.address}: {', '.join(sorted(gone))} is not in the table any more")
-        kept = self.kept_rows()
-        if any(not _are_same(kept.get(name), read.kept.get(name)) for name in names):
+        if self._what_deletes(change) != read.deleted:
             raise StaleLedgerError(f"{self.address}: another engine deleted rows of files that this replaces")
         return [listed[name] for name in names]
+
+    def _what_deletes(self, change: Change) -> dict[str, Vector | bytes | None]:
+        kept = self.kept_rows() if change.removed else None
+        return {} if kept is None else {file.name: kept.what_deletes(file.name) for file in change.removed}
 
     def _attempt(self, change: Change, removed: Sequence[ListedFile]) -> _Attempt:
         """Writes the manifests of a commit on this version, and returns the request for it."""
         metadata = self._metadata
-        assert isinstance(metadata, TableMetadataV2)  # as `check_access` has made sure
+        assert isinstance(metadata, TableMetadataV2 | TableMetadataV3)  # as `check_access` has made sure
+        names = {self._name_of(file.path): file for file in removed}
+        marked = [Marked(names.pop(name), vector) for name, vector in change.marked.items()]
         snapshot_id, number = metadata.new_snapshot_id(), metadata.last_sequence_number + 1
         evolve, schema = change.evolve, metadata.schema()
         written = write_snapshot(
@@ -209,9 +212,10 @@ class Committing(Snapshot):
             snapshot_id=snapshot_id,
             sequence_number=number,
             schema=schema if evolve is None else evolve(schema, metadata.last_column_id),
-            removed={file.path for file in removed},
+            removed={file.path for file in names.values()},
+            marked=marked,
         )
-        new = NewSnapshot(snapshot_id, number, self._clock.now_ms(), written.manifest_list, removed)
+        new = NewSnapshot(snapshot_id, number, self._clock.now_ms(), written, [*names.values()], marked)
         request = request_for(change, new, self._address, metadata, self.state)
         return _Attempt(snapshot_id, request, written.written, change.files[0].name if change.files else None)
 
@@ -262,11 +266,6 @@ class Committing(Snapshot):
                 self._table.io.delete(path)
             except OSError as error:
                 logger.info("%s stays: %s", path, error)
-
-
-def _are_same(one: Flags | None, other: Flags | None) -> bool:
-    """Returns whether two masks of a file's rows, None for all of them, are the same."""
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def _unknown(address: str, error: Exception | None) -> WarehouseError:

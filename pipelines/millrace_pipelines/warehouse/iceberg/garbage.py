@@ -11,6 +11,7 @@ files that the newest one names. So is the same of the version that was current 
 have expired it early (`table`), and a reader may have it still. Everything else is garbage once it is old enough:
 
     written by Millrace, a data file        the retention; its name tells the operation, whose lease tells if it runs
+    written by Millrace, a vector           the retention, and no operation runs
     any other file                          the retention, but at least LEAST_HOURS: its writer may be just at work
 
 Files are compared by their paths without scheme and host, as engines spell these differently (`s3a://`, `s3://`), and
@@ -31,12 +32,15 @@ from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from millrace_pipelines.warehouse.iceberg.ledger_state import TRANSACTIONS, ancestors, summary_of
+from millrace_pipelines.warehouse.iceberg.manifest_files import read_entries, read_list
+from millrace_pipelines.warehouse.iceberg.manifests import manifests_of
 from millrace_pipelines.warehouse.stores.store import Store
+from millrace_pipelines.warehouse.table.files import is_vector
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +134,7 @@ def needed_paths(metadata: TableMetadata, location: str, io: FileIO) -> Iterator
     manifests: dict[str, ManifestFile] = {}
     for snapshot in metadata.snapshots:
         yield from () if snapshot.manifest_list is None else (snapshot.manifest_list,)
-        manifests |= {one.manifest_path: one for one in snapshot.manifests(io)}
+        manifests |= {one.manifest_path: one for one in manifests_of(snapshot, io)}
     for manifest in manifests.values():
         yield from _paths_in(manifest, io)
 
@@ -138,16 +142,16 @@ def needed_paths(metadata: TableMetadata, location: str, io: FileIO) -> Iterator
 def paths_in_list(path: str, io: FileIO) -> Iterator[str]:
     """Yields the paths of a list of manifests and of all files to which it leads, as far as they are there."""
     yield path
-    for manifest in _if_there(path, lambda: read_manifest_list(io.new_input(path))):
+    for manifest in _if_there(path, lambda: read_list(path, io)):
         yield from _if_there(manifest.manifest_path, partial(_paths_in, manifest, io))
 
 
 def _paths_in(manifest: ManifestFile, io: FileIO) -> Iterator[str]:
     yield manifest.manifest_path
-    yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io))
+    yield from (entry.data_file.file_path for entry in read_entries(manifest, io))
 
 
-def _if_there(path: str, read: Callable[[], Iterator[Found]]) -> list[Found]:
+def _if_there(path: str, read: Callable[[], Iterable[Found]]) -> list[Found]:
     """Returns what is read from a file; nothing where it is gone, or was left half written by a crash."""
     try:
         return list(read())
@@ -191,7 +195,8 @@ def _is_of_other_table(name: str) -> bool:
 
 
 def _least_hours(name: str, retention_hours: int) -> int:
-    return retention_hours if OURS.fullmatch(name) else max(retention_hours, LEAST_HOURS)
+    is_ours = OURS.fullmatch(name) is not None or is_vector(name)
+    return retention_hours if is_ours else max(retention_hours, LEAST_HOURS)
 
 
 def names_below(paths: Iterable[str], location: str) -> set[str]:

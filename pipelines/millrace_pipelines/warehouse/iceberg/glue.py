@@ -8,11 +8,13 @@ from __future__ import annotations
 from botocore.exceptions import ClientError
 from pyiceberg.catalog.glue import GlueCatalog as PyIcebergsCatalog
 
+from millrace_pipelines.warehouse.iceberg.metadata_files import WritesEachVersion
+
 NOBODYS_VERSION = "999999999999"
 REFUSALS = ("ConcurrentModificationException", "EntityNotFoundException", "InvalidInputException")
 
 
-class GlueCatalog(PyIcebergsCatalog):
+class GlueCatalog(WritesEachVersion, PyIcebergsCatalog):
     """PyIceberg's catalog of Glue."""
 
     def compares(self, identifier: tuple[str, ...]) -> bool:

@@ -17,13 +17,14 @@ from pyiceberg.catalog.hive import HiveCatalog as PyIcebergsCatalog
 from pyiceberg.catalog.hive import _HiveClient
 from pyiceberg.exceptions import CommitFailedException
 
+from millrace_pipelines.warehouse.iceberg.metadata_files import WritesEachVersion
 from millrace_pipelines.warehouse.metastore import Connections
 
 NOBODYS = "millrace: is this compared?"
 PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.5", "lock-check-retries": "120"}
 
 
-class HiveCatalog(PyIcebergsCatalog):
+class HiveCatalog(WritesEachVersion, PyIcebergsCatalog):
     """PyIceberg's catalog of a metastore, whose commits are compared by the metastore itself."""
 
     def __init__(self, name: str, **properties: str) -> None:

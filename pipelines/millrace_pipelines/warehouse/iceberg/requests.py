@@ -8,6 +8,8 @@
     added and removed        overwrite; replace where their rows are the same
     removed                  delete
 
+A file that only gets another deletion vector counts as a removed one here.
+
 Metadata stays small: the oldest snapshots of `main` expire with the commit, once there are more than KEPT_SNAPSHOTS, or
 their summaries are larger than KEPT_BYTES. Their lineage is in files of its own before that (`table.lineage`).
 """
@@ -17,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Operation
 
@@ -33,9 +36,12 @@ from millrace_pipelines.warehouse.iceberg.ledger_state import (
     said,
     summary_of,
 )
+from millrace_pipelines.warehouse.iceberg.manifest_files import VECTORS_FROM, next_row_id
 from millrace_pipelines.warehouse.iceberg.manifests import ListedFile
-from millrace_pipelines.warehouse.table.files import DataFile, NamedFile
+from millrace_pipelines.warehouse.iceberg.written_manifests import Marked, WrittenSnapshot
+from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile, NamedFile
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.table import NOTHING_MARKED
 
 KEPT_SNAPSHOTS, LEAST_SNAPSHOTS = 100, 5
 KEPT_BYTES = 256 << 10
@@ -43,6 +49,8 @@ TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
     TOTAL_RECORDS: ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
+    "total-delete-files": ("added-delete-files", "removed-delete-files"),
+    "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
 }
 Update: TypeAlias = Mapping[str, object]
 """An update or requirement as Iceberg's REST catalogs spell it."""
@@ -58,7 +66,8 @@ class Change(NamedTuple):
         files: The data files that it adds.
         transactions: Application ids with their new versions.
         lineage: What it says of itself.
-        removed: The data files that it removes.
+        removed: The data files that it removes, or deletes rows of.
+        marked: By name, the vectors of those that it only deletes rows of.
         data_change: False where the added files hold the rows of the removed ones.
         properties: The table's properties that it sets.
         evolve: What makes the table's columns; None where they stay.
@@ -68,6 +77,7 @@ class Change(NamedTuple):
     transactions: Mapping[str, int]
     lineage: WrittenLineage
     removed: Sequence[NamedFile] = ()
+    marked: Mapping[str, MarkedFile] = NOTHING_MARKED
     data_change: bool = True
     properties: Mapping[str, str] = NOTHING_SET
     evolve: Evolve | None = None
@@ -83,30 +93,41 @@ class Change(NamedTuple):
 
 
 class NewSnapshot(NamedTuple):
-    """The snapshot of a commit: its ids, its time, its list of manifests, and the files that are removed with it."""
+    """The snapshot of a commit.
+
+    Attributes:
+        snapshot_id: Its id.
+        sequence_number: Its number.
+        time_ms: Its time.
+        written: Its manifests.
+        removed: The files that are not in it any more.
+        marked: The files in it that have another vector than before.
+    """
 
     snapshot_id: int
     sequence_number: int
     time_ms: int
-    manifest_list: str
+    written: WrittenSnapshot
     removed: Sequence[ListedFile]
+    marked: Sequence[Marked]
 
 
 def request_for(
-    change: Change, new: NewSnapshot, address: IcebergAddress, metadata: TableMetadataV2, state: LedgerState
+    change: Change, new: NewSnapshot, address: IcebergAddress, metadata: TableMetadata, state: LedgerState
 ) -> CommitTableRequest:
     """Returns the request for a commit on this version, whose ledger is in `state`."""
     following = LedgerState(new.sequence_number, state.version, {**state.transactions, **change.transactions}, {})
-    counts = counts_after(metadata, change.files, new.removed)
+    counts = counts_after(metadata, change.files, new)
     schema_id, schema_updates = _schema_updates(change, metadata)
     snapshot = {
         "snapshot-id": new.snapshot_id,
         "parent-snapshot-id": metadata.current_snapshot_id,
         "sequence-number": new.sequence_number,
         "timestamp-ms": max(new.time_ms, metadata.last_updated_ms),
-        "manifest-list": new.manifest_list,
+        "manifest-list": new.written.manifest_list,
         "summary": {"operation": change.operation.value, **counts, **said(following, change.lineage)},
         "schema-id": schema_id,
+        **_row_ids(metadata, new.written),
     }
     rows = int(counts.get(TOTAL_RECORDS, "0"))
     properties = {**change.properties, **copied(following, change.lineage, snapshot=new.snapshot_id, rows=rows)}
@@ -119,6 +140,13 @@ def request_for(
         *([_without(expired)] if expired else []),
     ]
     return _request(address, _requirements(metadata), updates)
+
+
+def _row_ids(metadata: TableMetadata, written: WrittenSnapshot) -> Update:
+    """Returns what a snapshot says of the row ids that its manifests were given; nothing before format version 3."""
+    if metadata.format_version < VECTORS_FROM:
+        return {}
+    return {"first-row-id": next_row_id(metadata), "added-rows": written.row_ids}
 
 
 def removal_of(snapshot_ids: Sequence[int], address: IcebergAddress, metadata: TableMetadata) -> CommitTableRequest:
@@ -169,30 +197,36 @@ def _main_at(snapshot_id: int, main: SnapshotRef | None) -> Update:
     return moved | {name: value for name, value in settings.items() if value is not None}
 
 
-def counts_after(
-    metadata: TableMetadata, files: Sequence[DataFile], removed: Sequence[ListedFile] = ()
-) -> dict[str, str]:
+def counts_after(metadata: TableMetadata, files: Sequence[DataFile], new: NewSnapshot) -> dict[str, str]:
     """Returns what a snapshot's summary says of its files, and of all together where the one before it says that."""
     current = metadata.current_snapshot()
     before = {} if current is None else summary_of(current)
+    vectors, deletes_gone = [one.vector.vector for one in new.marked], new.written.deletes_gone
+    vectors_gone = [one for one in deletes_gone if one.file_format == FileFormat.PUFFIN]
     added = {
         "added-data-files": len(files),
         "added-records": sum(file.rows for file in files),
-        "added-files-size": sum(file.size_bytes for file in files),
+        "added-files-size": sum([*(file.size_bytes for file in files), *(int(one["size"]) for one in vectors)]),
+        "added-delete-files": len(vectors),
+        "added-dvs": len(vectors),
+        "added-position-deletes": sum(int(one["cardinality"]) for one in vectors),
     }
     gone = {
-        "deleted-data-files": len(removed),
-        "deleted-records": sum(file.rows for file in removed),
-        "removed-files-size": sum(file.size_bytes for file in removed),
+        "deleted-data-files": len(new.removed),
+        "deleted-records": sum(file.rows for file in new.removed),
+        "removed-files-size": sum(one.size_bytes for one in (*new.removed, *deletes_gone)),
+        "removed-delete-files": len(deletes_gone),
+        "removed-dvs": len(vectors_gone),
+        "removed-position-delete-files": len(deletes_gone) - len(vectors_gone),
+        "removed-position-deletes": sum(one.rows for one in deletes_gone),
     }
     totals = {
         total: int(before.get(total, "0")) + added[plus] - gone[minus]
         for total, (plus, minus) in TOTALS.items()
         if current is None or total in before
     }
-    others = {name: before[name] for name in ("total-delete-files", "total-position-deletes") if name in before}
-    numbers = (added if files else {}) | (gone if removed else {}) | totals
-    return {name: str(number) for name, number in numbers.items()} | others
+    numbers = {name: number for name, number in (added | gone).items() if number} | totals
+    return {name: str(number) for name, number in numbers.items()}
 
 
 def expired_snapshots(metadata: TableMetadata) -> list[int]:

@@ -164,11 +164,20 @@ def _children(kind: pa.DataType) -> list[Field]:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """Returns the columns of a table; raises TableRefusedError for a type that Millrace does not read."""
+    """Returns the columns of a table.
+
+    Raises:
+        TableRefusedError: One has a type that Millrace does not read, or, since format version 3, a default value.
+    """
     return pa.schema([_arrow_field(field) for field in schema.fields])
 
 
 def _arrow_field(field: NestedField) -> Field:
+    if field.initial_default is not None or field.write_default is not None:
+        raise TableRefusedError(
+            f"column {field.name} has a default value, which Millrace neither reads nor writes. Way on: load into "
+            "another table. Nothing was changed"
+        )
     return pa.field(field.name, _arrow(field.field_type, field.name), not field.required)
 
 

@@ -8,6 +8,7 @@ table's location, as for all formats.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,11 +23,11 @@ from pyiceberg.types import PrimitiveType
 
 from millrace.clock import Clock
 from millrace.fs import FileSystem
-from millrace_pipelines.arrow import Flags
 from millrace_pipelines.warehouse.errors import TableRefusedError
 from millrace_pipelines.warehouse.iceberg import garbage
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress
-from millrace_pipelines.warehouse.iceberg.deleted_rows import kept_rows
+from millrace_pipelines.warehouse.iceberg.deleted_rows import KeptRows, find_kept_rows
+from millrace_pipelines.warehouse.iceberg.deletion_vectors import Paths, mark_rows, path_below
 from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.iceberg.ledger_state import (
     COPY,
@@ -37,10 +38,11 @@ from millrace_pipelines.warehouse.iceberg.ledger_state import (
     summary_of,
     version_of,
 )
+from millrace_pipelines.warehouse.iceberg.manifest_files import VECTORS_FROM
 from millrace_pipelines.warehouse.iceberg.manifests import (
     ListedFile,
     bounds_of,
-    has_deletes,
+    listed_deletes,
     listed_files,
     manifests_of,
     partition_texts,
@@ -52,13 +54,15 @@ from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.columns import as_schema, file_columns, is_as_now, under_present_names
 from millrace_pipelines.warehouse.table.files import FieldIds, digest_text
 from millrace_pipelines.warehouse.table.lineage import Lineage, kept_lineage
-from millrace_pipelines.warehouse.table.table import Commit
+from millrace_pipelines.warehouse.table.row_ids import RowOrigin
+from millrace_pipelines.warehouse.table.table import Commit, MarkRows
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
 
 NAME_PROPERTY = "comment"
-FORMAT_VERSION = 2
+FORMAT_VERSIONS = (2, VECTORS_FROM)
+MERGE_MODE, MERGE_ON_READ = "write.merge.mode", "merge-on-read"
 ABANDONED = "rolled back"
 
 
@@ -72,7 +76,7 @@ class Snapshot:
         self._table = table
         self._store = store_at(address_in_stores(table.metadata.location), fs)
         self._state: tuple[str, LedgerState] | None = None
-        self._kept: tuple[str, Mapping[str, Flags]] | None = None
+        self._kept: tuple[str, KeptRows] | None = None
 
     @property
     def _metadata(self) -> TableMetadata:
@@ -160,19 +164,36 @@ class Snapshot:
         return self._name_of(self._table.metadata_location)
 
     @property
-    def row_marker(self) -> None:
-        """Returns None: no rows are deleted by vectors."""
-        return None
+    def row_origins(self) -> Mapping[str, RowOrigin] | None:
+        """Returns, by file name, from what the ids of its rows follow; None before format version 3."""
+        if self._metadata.format_version < VECTORS_FROM:
+            return None
+        return {
+            name: RowOrigin(file.first_row_id, file.sequence_number)
+            for name, file in self._listed()
+            if file.first_row_id is not None
+        }
+
+    @property
+    def row_marker(self) -> MarkRows | None:
+        """Returns what deletes rows of a file by a vector; None where the table does not ask for vectors."""
+        merges = self._metadata.properties.get(MERGE_MODE)
+        takes = self._metadata.format_version == VECTORS_FROM and merges == MERGE_ON_READ
+        if not takes:
+            return None
+        location = self._metadata.location
+        others = {name: file.path for name, file in self._listed() if file.path != path_below(location, name)}
+        return partial(mark_rows, Paths(location, others))
 
     def check_access(self, access: Access) -> None:
         """Raises TableRefusedError for what is not done with such a table."""
         metadata = self._metadata
         if access is Access.READ:
             return
-        if metadata.format_version != FORMAT_VERSION:
+        if metadata.format_version not in FORMAT_VERSIONS:
             raise TableRefusedError(
                 f"{self.address} has Iceberg's format version {metadata.format_version}, and Millrace appends to "
-                f"version {FORMAT_VERSION} only. Way on: load into another table. Nothing was changed"
+                f"versions 2 and 3 only. Way on: load into another table. Nothing was changed"
             )
         used = {metadata.default_spec_id}
         if access is not Access.APPEND:
@@ -231,7 +252,7 @@ class Snapshot:
             "path": [quote(name) for name, _ in listed],
             "size_bytes": [file.size_bytes for file in files],
             "modification_time": [times.get(file.snapshot_id, 0) for file in files],
-            "num_records": [int(kept[name].sum()) if name in kept else file.rows for name, file in listed],
+            "num_records": [kept.rows_of(name) if name in kept else file.rows for name, file in listed],
         }
         for field in self._metadata.schema().fields:
             if isinstance(field.field_type, PrimitiveType) and any(field.field_id in file.nulls for file in files):
@@ -243,14 +264,17 @@ class Snapshot:
         columns |= {f"partition.{name}": [one.get(name) for one in texts] for name in self.partition_columns}
         return pa.table(columns)
 
-    def kept_rows(self) -> Mapping[str, Flags]:
-        """Returns, for each file of which another engine deleted rows, by name, a mask of those that are left.
+    def kept_rows(self) -> KeptRows:
+        """Returns, for each file of which rows are deleted beside it, by name, a mask of those that are left.
 
-        Raises TableRefusedError where it deleted them by equality.
+        Raises TableRefusedError where another engine deleted some by equality.
         """
         if self._kept is None or self._kept[0] != self._table.metadata_location:
-            files = dict(self._listed()) if has_deletes(self._current, self._table.io) else {}
-            kept = kept_rows(self._current, files, self._table.io, self.address)
+            deletes = list(listed_deletes(self._current, self._table.io))
+            kept = find_kept_rows(
+                deletes, dict(self._listed()) if deletes else {}, self._table.io,
+                where=self.address, name_of=self._name_of, location=self.location, fs=self._fs,
+            )  # fmt: skip
             self._kept = self._table.metadata_location, kept
         return self._kept[1]
 

@@ -27,6 +27,7 @@ from millrace_pipelines.warehouse.iceberg.garbage import (
     is_collected,
     without_snapshots,
 )
+from millrace_pipelines.warehouse.iceberg.manifest_files import VECTORS_FROM
 from millrace_pipelines.warehouse.iceberg.requests import Change
 from millrace_pipelines.warehouse.iceberg.schema import (
     evolved,
@@ -36,16 +37,22 @@ from millrace_pipelines.warehouse.iceberg.schema import (
     replaced,
     widens,
 )
-from millrace_pipelines.warehouse.iceberg.snapshot import FORMAT_VERSION, NAME_PROPERTY
+from millrace_pipelines.warehouse.iceberg.snapshot import MERGE_MODE, MERGE_ON_READ, NAME_PROPERTY
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.files import DataFile, FieldIds, MarkedFile, NamedFile
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
 from millrace_pipelines.warehouse.table.table import NOT_PARTITIONED, NOTHING_MARKED, check_expected, count_rewrites
 
 MADE_WITH = {
-    "format-version": str(FORMAT_VERSION),
+    "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+}
+WITH_VECTORS = {
+    "format-version": str(VECTORS_FROM),
+    "write.delete.mode": MERGE_ON_READ,
+    "write.update.mode": MERGE_ON_READ,
+    MERGE_MODE: MERGE_ON_READ,
 }
 
 
@@ -90,6 +97,7 @@ class Table(Committing):
         name: str,
         configuration: Mapping[str, str],
         partition_by: Mapping[str, str] = NOT_PARTITIONED,
+        deletion_vectors: bool = False,
         clock: Clock = CLOCK,
         access: Access = Access.APPEND,
     ) -> Table:
@@ -98,7 +106,8 @@ class Table(Committing):
         try:
             return cls.load_to_write(address, fs, clock, access=access)
         except TableNotFoundError:
-            _create(parsed, schema, {**MADE_WITH, NAME_PROPERTY: name, **configuration}, partition_by)
+            made_with = MADE_WITH | (WITH_VECTORS if deletion_vectors else {})
+            _create(parsed, schema, {**made_with, NAME_PROPERTY: name, **configuration}, partition_by)
         return cls.load_to_write(address, fs, clock, access=access)
 
     def commit(
@@ -119,8 +128,8 @@ class Table(Committing):
             expected: Application ids with the versions that this commit builds on.
             transactions: Application ids with their new versions.
             lineage: What this commit did.
-            removed: Files of this version that the table has no longer.
-            marked: None: there are no vectors.
+            removed: Files of this version that the table has no longer, or has with other rows deleted.
+            marked: By name, those among them that the table has again, with a deletion vector.
             data_change: False where the added files hold the rows of the removed ones, as after a compaction.
 
         Raises:
@@ -130,12 +139,11 @@ class Table(Committing):
             WarehouseError: A file is not as its task left it, and nothing was committed; or the catalog did not answer,
                 and the commit may or may not be made.
         """
-        assert not marked  # there is no `row_marker`
         self._check_files(files)
         if removed:
             counted, counts = count_rewrites(self)
             expected, transactions = {**expected, **counted}, {**transactions, **counts}
-        change = Change(files, transactions, lineage, removed, data_change)
+        change = Change(files, transactions, lineage, removed, marked, data_change)
         return self._commit_change(change, expected)
 
     def configure(

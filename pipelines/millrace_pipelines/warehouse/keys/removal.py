@@ -38,6 +38,7 @@ from millrace_pipelines.warehouse.rewrite import (
     blocks_of,
     current_files,
     read_rows,
+    rows_to_move,
     writer,
 )
 from millrace_pipelines.warehouse.table.files import DataFile
@@ -205,7 +206,7 @@ def _write_remainder(table: TaskTable, operation_id: str, removal: Removal) -> t
     counts, left = Counter[int](), 0
     pages: list[OffsetPage] = []
     with writer(table, operation_id, removal.task, table.fs, removal.file) as output:
-        for rows in read_rows(table, removal.file.name):
+        for rows in rows_to_move(table, removal.file.name):
             gone = removal.is_gone(rows)
             counted = _counted(removal, rows, gone)
             counts += _claimed_of(counted, rows)

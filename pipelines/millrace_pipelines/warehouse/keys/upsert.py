@@ -49,8 +49,8 @@ from millrace_pipelines.warehouse.rewrite import (
     Rewrite,
     blocks_of,
     current_files,
-    read_rows,
     rewrite,
+    rows_to_move,
     writer,
 )
 from millrace_pipelines.warehouse.table.files import DataFile, MarkedFile
@@ -145,7 +145,7 @@ class _Output:
         compression = loaded_compression(table.configuration)
         entries = EntriesOfRows(self.salt)
         with writer(table, self.operation_id, task, table.fs, file, compression=compression) as output:
-            for rows in read_rows(table, file.name):
+            for rows in rows_to_move(table, file.name):
                 low, high = np.searchsorted(numbers, [first_row, first_row + rows.num_rows])
                 chosen = rows.take(numbers[low:high] - first_row)
                 output.write(chosen)

@@ -58,7 +58,7 @@ DIGEST = "crc32c"
 INDEX_FOLDER = "_keys"
 INDEX_SUFFIX = ".keys"
 VECTOR_PREFIX = "deletion_vector_"
-VECTOR_SUFFIX = ".bin"
+VECTOR_SUFFIXES = (".bin", ".puffin")
 
 
 def identified(schema: pa.Schema, ids: FieldIds) -> pa.Schema:
@@ -105,15 +105,15 @@ def indexed_name(name: str) -> str | None:
     return None
 
 
-def vector_name(number: uuid.UUID) -> str:
-    """Returns the name of a file with a deletion vector."""
-    return f"{VECTOR_PREFIX}{number}{VECTOR_SUFFIX}"
+def vector_name(number: uuid.UUID, suffix: str) -> str:
+    """Returns the name of a file with a deletion vector, which ends as its table's format has it."""
+    return f"{VECTOR_PREFIX}{number}{suffix}"
 
 
 def is_vector(name: str) -> bool:
     """Returns whether a file has deletion vectors, by its name."""
     base = name.rpartition("/")[2]
-    return base.startswith(VECTOR_PREFIX) and base.endswith(VECTOR_SUFFIX)
+    return base.startswith(VECTOR_PREFIX) and base.endswith(VECTOR_SUFFIXES)
 
 
 def remove_files_of_load(location: str, load_id: str, fs: FileSystem, *, but: Collection[str] = frozenset()) -> None:

@@ -26,6 +26,7 @@ from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.files import DataFile, FieldIds, MarkedFile, NamedFile
 from millrace_pipelines.warehouse.table.lineage import Lineage, WrittenLineage
+from millrace_pipelines.warehouse.table.row_ids import RowOrigin
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds  # it imports pandas, which only readers of rows need
@@ -131,6 +132,11 @@ class Table(Protocol):
     @property
     def field_ids(self) -> FieldIds:
         """Returns what the columns are known by, which data files have to say; none where names are enough."""
+        ...
+
+    @property
+    def row_origins(self) -> Mapping[str, RowOrigin] | None:
+        """Returns, by file name, from what the ids of its rows follow; None where the format gives rows no ids."""
         ...
 
     @property

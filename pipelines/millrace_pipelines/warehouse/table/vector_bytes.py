@@ -4,8 +4,8 @@
 
 The size is that of magic and bitmap. It and the CRC are big-endian, all else is little-endian.
 
-Source: the Delta transaction log protocol, "Deletion Vector Format"; the Puffin specification, "deletion-vector-v1"; the
-Roaring format specification (https://github.com/RoaringBitmap/RoaringFormatSpec).
+Source: the Delta transaction log protocol, "Deletion Vector Format"; the Puffin specification, "deletion-vector-v1";
+the Roaring format specification (https://github.com/RoaringBitmap/RoaringFormatSpec).
 """
 
 from __future__ import annotations

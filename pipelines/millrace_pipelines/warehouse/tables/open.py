@@ -45,7 +45,7 @@ from millrace_pipelines.warehouse.errors import (
     TableNotFoundError,
     TableRefusedError,
 )
-from millrace_pipelines.warehouse.formats import check_vectors, load_or_create, load_table
+from millrace_pipelines.warehouse.formats import load_or_create, load_table
 from millrace_pipelines.warehouse.ledger.ledger import (
     GENERATION_PROPERTY,
     TOPIC_ID_PROPERTY,
@@ -59,12 +59,13 @@ from millrace_pipelines.warehouse.payload.conform import Evolution, conform, evo
 from millrace_pipelines.warehouse.payload.outcome import DEAD_LETTER_FIELDS, DEAD_LETTER_SCHEMA
 from millrace_pipelines.warehouse.payload.payload import Payload, source_fields, versions_of
 from millrace_pipelines.warehouse.payload.schema import ChangedTypes, PayloadSchema, parse_payload_schema
-from millrace_pipelines.warehouse.rewrite import read_rows
+from millrace_pipelines.warehouse.rewrite import rows_to_move
 from millrace_pipelines.warehouse.stores.leases import lease
 from millrace_pipelines.warehouse.stores.store import dead_letters_dir
 from millrace_pipelines.warehouse.table.access import Access
 from millrace_pipelines.warehouse.table.files import DataFile, DataFileWriter, FieldIds, remove_files_of_load
 from millrace_pipelines.warehouse.table.lineage import WrittenLineage
+from millrace_pipelines.warehouse.table.row_ids import ROW_ID_COLUMNS, ROW_ID_FIELDS
 from millrace_pipelines.warehouse.table.table import Table
 
 PAYLOAD_SCHEMA_PROPERTY = "millrace.payloadSchema"
@@ -126,19 +127,22 @@ def _rewritten(
     table: Table, schema: pa.Schema, load_id: str, fs: FileSystem, field_ids: FieldIds
 ) -> Iterator[DataFile]:
     partitions, compression = table.partition_values(), settled_compression(table.configuration)
+    ids = () if table.row_origins is None else ROW_ID_COLUMNS
     for number, name in enumerate(table.file_names()):
         with DataFileWriter(
             table.location,
             load_id,
             number,
-            schema,
+            pa.schema([*schema, *ids]),
             fs,
             partition_values=partitions[name],
             compression=compression,
-            field_ids=field_ids,
+            field_ids={**field_ids, **ROW_ID_FIELDS} if ids else field_ids,
         ) as writer:
-            for rows in read_rows(table, name):
+            for rows in rows_to_move(table, name):
                 conformed, _ = conform(rows, schema, ())
+                for column in ids:
+                    conformed = conformed.append_column(column, rows.column(column.name))
                 writer.write(conformed)
             if (file := writer.finish()) is not None:
                 yield file
@@ -260,8 +264,6 @@ def look_at_tables(
         TableRefusedError: A table uses something of its format that `access`, or what becomes of it, can't obey.
     """
     rows = _existing(address, topic, fs, load)
-    if rows is None and deletion_vectors:
-        check_vectors(address)
     schema = payload or own_schema(rows)
     wanted = None if schema is None else wanted_columns(schema, rows, topic)
     dead_letters = _existing_dead_letters(address, topic, fs, load, may_be_another_topics=wanted is None)

@@ -1,13 +1,11 @@
 import pytest
 
 from millrace.fs import OsFileSystem
-from millrace_pipelines.warehouse.choices import Mode
-from millrace_pipelines.warehouse.errors import AddressError, TableRefusedError
-from millrace_pipelines.warehouse.formats import address_of, load_if_there
+from millrace_pipelines.warehouse.errors import AddressError
+from millrace_pipelines.warehouse.formats import address_of
 from millrace_pipelines.warehouse.iceberg.addresses import IcebergAddress, parse_address
 from millrace_pipelines.warehouse.iceberg.file_io import address_in_stores
 from millrace_pipelines.warehouse.stores.addresses import bucket_at, store_at
-from millrace_pipelines.warehouse.tables.open import look_at_tables
 
 FS = OsFileSystem()
 
@@ -59,11 +57,3 @@ def test_no_folder_is_made_of_an_address_in_a_catalog(ask):
 )  # fmt: skip
 def test_a_location_of_icebergs_is_one_of_a_store(location, expected):
     assert address_in_stores(location) == expected
-
-
-def test_vectors_are_refused_before_a_table_is_made(tmp_path):
-    address = f"iceberg:{tmp_path}/lake/shop.newest"
-    with pytest.raises(TableRefusedError, match="format version 3"):
-        look_at_tables(address, "events", "id", None, FS, mode=Mode.UPSERT, deletion_vectors=True)
-    assert load_if_there(address, FS) is None
-    assert look_at_tables(str(tmp_path / "t"), "events", "id", None, FS, deletion_vectors=True).deletion_vectors
