@@ -49,9 +49,11 @@ FS = OsFileSystem()
 PROPERTIES = {TOPIC_PROPERTY: "events", TOPIC_ID_PROPERTY: "id-1"}
 
 
-def made(address: str, schema: pa.Schema = ENVELOPE_SCHEMA) -> Table:
+def made(address: str, schema: pa.Schema = ENVELOPE_SCHEMA, *, by_vectors: bool = False) -> Table:
     """Returns the table of the topic `events` at an address, which is created unless it is there."""
-    return load_or_create(address, FS, schema=schema, name="events", configuration=PROPERTIES)
+    return load_or_create(
+        address, FS, schema=schema, name="events", configuration=PROPERTIES, deletion_vectors=by_vectors
+    )
 
 
 def rows_of(partition: int, from_offset: int, until_offset: int, schema: pa.Schema = ENVELOPE_SCHEMA) -> pa.Table:

@@ -24,6 +24,7 @@ from millrace_pipelines.warehouse.stores.store import Store
 MAGIC = (1681511377).to_bytes(4, "little")
 BIG = struct.Struct(">I")
 FRAME_BYTES = 2 * BIG.size
+WAY_ON = "Way on: bring the file back from a copy, or load the topic into another table"
 
 
 def vector_bytes(rows: Indices) -> bytes:
@@ -45,7 +46,7 @@ def rows_of_vector(content: bytes, cardinality: int, where: str) -> Indices:
     """
     bitmap = content[BIG.size : -BIG.size]
     if content[: BIG.size] != BIG.pack(len(bitmap)) or content[-BIG.size :] != BIG.pack(crc32(bitmap)):
-        raise WarehouseError(f"{where} is damaged: it has other bytes than were written")
+        raise WarehouseError(f"{where} is damaged: it has other bytes than were written. {WAY_ON}")
     return rows_of_bitmap(bitmap, cardinality, where)
 
 
@@ -56,9 +57,11 @@ def rows_of_bitmap(bitmap: bytes, cardinality: int, where: str) -> Indices:
     try:
         rows = BitMap64.deserialize(bitmap[len(MAGIC) :]).to_array()
     except (ValueError, IndexError) as error:
-        raise WarehouseError(f"{where} is damaged: {error}") from error
+        raise WarehouseError(f"{where} is damaged: {error}. {WAY_ON}") from error
     if len(rows) != cardinality:
-        raise WarehouseError(f"{where} is damaged: it has {len(rows)} rows, the table's log says {cardinality}")
+        raise WarehouseError(
+            f"{where} is damaged: it has {len(rows)} rows, the table's log says {cardinality}. {WAY_ON}"
+        )
     return np.frombuffer(rows, np.uint64).astype(np.int64)
 
 
@@ -81,7 +84,7 @@ def read_part(store: Store, name: str, offset: int, size: int, where: str) -> by
             file.seek(offset)
             found = file.read(size)
     except OSError as error:
-        raise WarehouseError(f"{where} can't be read: {error}") from error
+        raise WarehouseError(f"{where} can't be read: {error}. {WAY_ON}") from error
     if len(found) < size:
-        raise WarehouseError(f"{where} is damaged: {name} is too short")
+        raise WarehouseError(f"{where} is damaged: {name} is too short. {WAY_ON}")
     return found
