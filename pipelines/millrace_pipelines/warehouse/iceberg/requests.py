@@ -206,7 +206,7 @@ def counts_after(metadata: TableMetadata, files: Sequence[DataFile], new: NewSna
     added = {
         "added-data-files": len(files),
         "added-records": sum(file.rows for file in files),
-        "added-files-size": sum([*(file.size_bytes for file in files), *(int(one["size"]) for one in vectors)]),
+        "added-files-size": sum(file.size_bytes for file in files) + sum(int(one["size"]) for one in vectors),
         "added-delete-files": len(vectors),
         "added-dvs": len(vectors),
         "added-position-deletes": sum(int(one["cardinality"]) for one in vectors),
@@ -214,7 +214,7 @@ def counts_after(metadata: TableMetadata, files: Sequence[DataFile], new: NewSna
     gone = {
         "deleted-data-files": len(new.removed),
         "deleted-records": sum(file.rows for file in new.removed),
-        "removed-files-size": sum(one.size_bytes for one in (*new.removed, *deletes_gone)),
+        "removed-files-size": sum(one.size_bytes for one in new.removed) + sum(one.size_bytes for one in deletes_gone),
         "removed-delete-files": len(deletes_gone),
         "removed-dvs": len(vectors_gone),
         "removed-position-delete-files": len(deletes_gone) - len(vectors_gone),

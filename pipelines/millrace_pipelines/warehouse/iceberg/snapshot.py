@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 NAME_PROPERTY = "comment"
 FORMAT_VERSIONS = (2, VECTORS_FROM)
 MERGE_MODE, MERGE_ON_READ = "write.merge.mode", "merge-on-read"
+ENCRYPTED = "encryption.key-id"
 ABANDONED = "rolled back"
 
 
@@ -187,23 +188,24 @@ class Snapshot:
 
     def check_access(self, access: Access) -> None:
         """Raises TableRefusedError for what is not done with such a table."""
-        metadata = self._metadata
         if access is Access.READ:
             return
+        if (reason := next(self._reasons(access), None)) is not None:
+            raise TableRefusedError(f"{self.address} {reason}. Way on: load into another table. Nothing was changed")
+
+    def _reasons(self, access: Access) -> Iterator[str]:
+        """Yields why the table takes no rows of Millrace's."""
+        metadata = self._metadata
         if metadata.format_version not in FORMAT_VERSIONS:
-            raise TableRefusedError(
-                f"{self.address} has Iceberg's format version {metadata.format_version}, and Millrace appends to "
-                f"versions 2 and 3 only. Way on: load into another table. Nothing was changed"
-            )
+            yield f"has Iceberg's format version {metadata.format_version}, and Millrace writes to versions 2 and 3"
+        if ENCRYPTED in metadata.properties:
+            yield "is encrypted, and Millrace's files are not"
         used = {metadata.default_spec_id}
         if access is not Access.APPEND:
             used |= {one.partition_spec_id for one in manifests_of(self._current, self._table.io)}
         for spec in (metadata.specs()[one] for one in sorted(used)):
             if not all(isinstance(field.transform, (DayTransform, HourTransform)) for field in spec.fields):
-                raise TableRefusedError(
-                    f"{self.address} is partitioned by {spec}, and Millrace writes partitions by day and hour only. "
-                    "Way on: load into another table. Nothing was changed"
-                )
+                yield f"is partitioned by {spec}, and Millrace writes partitions by day and hour only"
 
     def check_ledger_copy(self) -> None:
         """Raises LedgerError where rows and ledger don't belong together."""

@@ -263,6 +263,17 @@ def test_a_column_with_a_default_is_refused(upserts):
         upserts.run(KEYS[0])
 
 
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [({"format-version": "1"}, "format version 1"), ({"encryption.key-id": "k"}, "is encrypted")],
+)
+def test_a_table_that_can_not_be_obeyed_takes_no_rows(tmp_path, properties, reason):
+    address = f"iceberg:{tmp_path}/lake/shop.events"
+    with pytest.raises(TableRefusedError, match=f"{reason}.*Way on: load into another table"):
+        load_or_create(address, FS, schema=pa.schema([OFFSET]), name="events", configuration=properties)
+    assert load_table(address, FS).version == 0
+
+
 def test_an_ordinary_table_asks_for_no_vectors(tmp_path):
     upserts = Upserts(f"iceberg:{tmp_path}/lake/shop.newest")
     upserts.run(*KEYS)
