@@ -1,6 +1,6 @@
 """Iceberg's sink for Kafka Connect, run from the jars that `make iceberg-connect` brings: workers, and a connector.
 
-    with ConnectWorker(place, bootstrap) as worker:
+    with ConnectWorker(place, bootstrap, name="one", cluster="all") as worker:
         worker.start_connector("sink", sink_of("events", lake=lake, table="demo.events", control="control"))
 
 A worker is a process of Connect in its distributed mode; workers of one cluster share the load. The sink is set up for
@@ -102,6 +102,7 @@ class ConnectWorker:
         place: The folder of its file of properties and of what it prints.
         bootstrap: The addresses of the cluster that it reads, and keeps its state in.
         name: What its files are called.
+        cluster: The cluster of workers that it belongs to: they share their connectors.
         properties: Further properties, above those of a worker.
 
     Raises:
@@ -109,11 +110,11 @@ class ConnectWorker:
     """
 
     def __init__(
-        self, place: Path, bootstrap: str, *, name: str = "worker", properties: Mapping[str, str] | None = None
+        self, place: Path, bootstrap: str, *, name: str, cluster: str, properties: Mapping[str, str] | None = None
     ) -> None:
         self._log_file = place / f"connect-{name}.log"
         self._url = f"http://{LOOPBACK}:{free_port()}"
-        settings = _worker_properties(bootstrap, self._url) | dict(properties or {})
+        settings = _worker_properties(bootstrap, self._url, cluster) | dict(properties or {})
         file = place / f"connect-{name}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         command = find_iceberg_connect().command(MAIN_CLASS, str(file), flags=LOG_FLAGS)
@@ -161,20 +162,18 @@ class ConnectWorker:
         raise SetupError(f"Connect does not start:\n{self.read_log()[-4000:]}")
 
 
-def _worker_properties(bootstrap: str, url: str) -> dict[str, str]:
+def _worker_properties(bootstrap: str, url: str, cluster: str) -> dict[str, str]:
     return {
         "bootstrap.servers": bootstrap,
-        "group.id": "connect-cluster",
+        "group.id": f"workers-{cluster}",
         "listeners": url,
         "key.converter": BYTES,
         "value.converter": BYTES,
         "plugin.discovery": "hybrid_warn",
         "connector.client.config.override.policy": "All",
         "offset.flush.interval.ms": "5000",
-        "config.storage.topic": "connect-configs",
-        "offset.storage.topic": "connect-offsets",
         "offset.storage.partitions": "1",
-        "status.storage.topic": "connect-status",
         "status.storage.partitions": "1",
+        **{f"{kind}.storage.topic": f"connect-{kind}-{cluster}" for kind in ("config", "offset", "status")},
         **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
     }

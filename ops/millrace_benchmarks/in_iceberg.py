@@ -3,8 +3,8 @@
 Both formats get the same load of the same topic in one Spark session, in turn; Iceberg's table is in the embedded
 catalog of a folder on the same disk. With `--peer connect` Iceberg's own sink for Kafka Connect has a turn, too
 (`iceberg_connect`), and all three read from Apache Kafka 4.1. A worker of Connect runs already; its time begins when
-its first data file is there, and ends with the commit that has the last row, as a load's ends with its commit. At last
-both are killed between files and commit, and their rows are counted (`sink_faults`).
+its first data file is there, and ends with the commit that has the last row, as a load's ends with its commit. What
+faults do to the rows of both is shown by `sink_faults`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from millrace.errors import ClientError
 from millrace_benchmarks.harness import Figure, alternate
 from millrace_benchmarks.iceberg_connect import SINK_COLUMNS, ConnectWorker, sink_of
 from millrace_benchmarks.load_topics import Topic, batches_of, fill
-from millrace_benchmarks.sink_faults import faults
 from millrace_benchmarks.subjects import Peer as Broker
 from millrace_benchmarks.subjects import apache_kafka, millrace
 from millrace_pipelines.machine import DISK
@@ -52,8 +51,7 @@ def loads_into_iceberg(
         spark = stack.enter_context(spark_session("bench load", local_master(CORES)))
         measure = _Measure(place, broker.bootstrap, spark)
         measure.load(measure.iceberg(), topics[0])  # the first jobs of a JVM cost seconds that later ones don't
-        rates = [figure for topic in topics for figure in _figures(measure, topic, rounds, beside_connect)]
-        return [*rates, *(faults(place, broker.bootstrap) if beside_connect else ())]
+        return [figure for topic in topics for figure in _figures(measure, topic, rounds, beside_connect)]
 
 
 def _figures(measure: _Measure, topic: Topic, rounds: int, beside_connect: bool) -> list[Figure]:
@@ -105,10 +103,7 @@ class _Measure:
         name = table.rpartition(".")[2]
         location = load_or_create(table, DISK, schema=SINK_COLUMNS, name=name, configuration={}).location
         settings = sink_of(topic.name, lake=self._place / "lake", table=f"bench.{name}", control=f"control-{name}")
-        group = {"group.id": f"workers-{name}"} | {
-            f"{kind}.storage.topic": f"connect-{kind}-{name}" for kind in ("config", "offset", "status")
-        }
-        with ConnectWorker(self._place, self._bootstrap, name=name, properties=group) as worker:
+        with ConnectWorker(self._place, self._bootstrap, name=name, cluster=name) as worker:
             worker.start_connector(name, settings)
             _await(lambda: any(Path(location).rglob("*.parquet")), worker)
             started = time.perf_counter()

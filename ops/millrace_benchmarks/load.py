@@ -6,7 +6,8 @@ these: the same topics into Parquet by Spark's own Kafka source, from Apache Kaf
 in turn; see `load_peers`. The time includes the commit, but not the start of Spark; topics are so large that a
 load takes some seconds, of which the starts of jobs and tasks are a small part. Needs `make peers`. With
 `--store ADDRESS` instead, loads into a store beside those into a folder (`in_store`); with `--format iceberg`, loads
-into that format beside Delta's, and with `--peer connect` beside Iceberg's sink for Kafka Connect (`in_iceberg`).
+into that format beside Delta's, and with `--peer connect` beside Iceberg's sink for Kafka Connect (`in_iceberg`), and
+what faults do to the rows of both (`sink_faults`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from millrace_benchmarks.load_commits import COMMITS_BEFORE, commit_after
 from millrace_benchmarks.load_peers import Ways, millrace_load, spark_source, spark_with_kafka
 from millrace_benchmarks.load_stages import MEBIBYTE, stages, task
 from millrace_benchmarks.load_topics import Topic, batches_of, fill
+from millrace_benchmarks.sink_faults import faults
 from millrace_benchmarks.subjects import Peer as Broker
 from millrace_benchmarks.subjects import Subject, apache_kafka, millrace
 from millrace_pipelines.spark.session import local_master, spark_session
@@ -74,7 +76,8 @@ def run_in(place: Path, store: str) -> list[Figure]:
 
 def run_as(place: Path, _: str, peer: str | None) -> list[Figure]:
     """Measures loads into Iceberg's format, the only one of FORMATS, beside Delta's and those of a peer."""
-    return loads_into_iceberg(place, (SMALL, LARGE), beside_connect=peer is not None)
+    rates = loads_into_iceberg(place, (SMALL, LARGE), beside_connect=peer is not None)
+    return [*rates, *(() if peer is None else faults(place / "faults"))]
 
 
 def _beside_spark(ours: Subject, kafka: Subject, directory: Path) -> list[Figure]:
