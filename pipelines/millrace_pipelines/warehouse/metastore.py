@@ -1,7 +1,7 @@
 """The door to Hive's metastore, of any version since 2.3: a connection for each use, and alterations that are compared.
 
-Metastores since 4.0.1 know `get_table_req` alone, and PyIceberg, whose client this is, asks for `get_table`. It has one
-connection, which threads can't share; here each use has its own.
+Metastores since 4.0.1 know `get_table_req` alone, and PyIceberg asks for `get_table`. Its catalog has one connection,
+which threads can't share; here each use has its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from threading import local
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 from hive_metastore.ThriftHiveMetastore import Client
 from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest, MetaException
@@ -19,12 +20,12 @@ from pyiceberg.catalog.hive import (
     HIVE_KERBEROS_AUTH,
     HIVE_KERBEROS_SERVICE_NAME,
     HIVE_KERBEROS_SERVICE_NAME_DEFAULT,
-    _HiveClient,
 )
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.utils.properties import property_as_bool
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
-from thrift.transport.TTransport import TTransportException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportBase, TTransportException
 
 EXPECTED_KEY, EXPECTED_VALUE = "expected_parameter_key", "expected_parameter_value"
 REFUSED = "The table has been modified"
@@ -62,14 +63,6 @@ class _Requests(Client):  # type: ignore[misc]  # Thrift has made it, without ty
             raise CommitFailedException(str(error.message)) from error
 
 
-class _Connection(_HiveClient):
-    def _client(self) -> Client:
-        client = _Requests(TBinaryProtocol(self._transport))
-        if self._ugi:
-            client.set_ugi(*self._ugi)
-        return client
-
-
 class Connections:
     """Opens a connection for each use, to the first of the metastores that answers; each thread has its own.
 
@@ -93,13 +86,20 @@ class Connections:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._own.connection.__exit__(kind, error, trace)
+        self._own.transport.close()
 
     def _opened(self, uri: str) -> Client:
-        self._own.connection = _Connection(
-            uri,
-            self._properties.get("ugi"),
-            property_as_bool(self._properties, HIVE_KERBEROS_AUTH, default=False),
-            self._properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT),
-        )
-        return self._own.connection.__enter__()
+        self._own.transport = self._transport(uri)
+        self._own.transport.open()
+        client = _Requests(TBinaryProtocol(self._own.transport))
+        if user := self._properties.get("ugi"):
+            client.set_ugi(*user.split(":"))
+        return client
+
+    def _transport(self, uri: str) -> TTransportBase:
+        address = urlsplit(uri)
+        socket = TSocket(address.hostname, address.port)
+        if not property_as_bool(self._properties, HIVE_KERBEROS_AUTH, default=False):
+            return TBufferedTransport(socket)
+        service = self._properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT)
+        return TSaslClientTransport(socket, address.hostname, service)

@@ -20,7 +20,7 @@ from millrace_support.pages import ROOT
 from millrace_support.postgres import PASSWORD, USER, find_programs, postgres
 
 PEER = ROOT / ".peers" / "hive"
-LOCKS_END_AFTER = "3s"
+LOCKS_END_AFTER = "1s"
 JAVA = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{PEER}/libs/*"]
 SERVER = "org.apache.hadoop.hive.metastore.HiveMetaStore"
 SCHEMA_TOOL = "org.apache.hadoop.hive.metastore.tools.schematool.MetastoreSchemaTool"
@@ -51,6 +51,11 @@ def hive_metastore(folder: Path) -> Iterator[str]:
         finally:
             server.kill()
             server.wait()
+
+
+def client_jar() -> Path:
+    """Returns the jar with the client of the metastore's version."""
+    return next(PEER.glob("libs/hive-standalone-metastore-common-*.jar"))
 
 
 def _settings(folder: Path, database: str, port: int) -> dict[str, str]:

@@ -110,7 +110,7 @@ def catalog(kind: str, folder: Path) -> Iterator[str]:
         yield f"iceberg:{NAME}/"
 
 
-COMMITS = {"rest": "POST [^ ]*/tables/", "hive": "(?s).{0,12}alter_table_with_environment_context"}
+COMMITS = {"rest": "POST [^ ]*/tables/", "hive": "(?s).{0,12}alter_table_(with_environment_context|req)"}
 """By the kind of a catalog, a pattern with which requests for a commit begin."""
 
 

@@ -79,15 +79,17 @@ def started(
     return process
 
 
-def load_all(address: str, partitions: int, until_offset: int, load: LoadRange = append) -> None:
+def load_all(
+    address: str, partitions: int, until_offset: int, load: LoadRange = append, longest_range: int = LONGEST_RANGE
+) -> None:
     """Loads ranges until the table has all offsets of all partitions; gives way to others, and goes on."""
     is_done = False
     while not is_done:
         with suppress(*NOT_COMMITTED, CatalogError):
-            is_done = _load_one(address, partitions, until_offset, load)
+            is_done = _load_one(address, partitions, until_offset, load, longest_range)
 
 
-def _load_one(address: str, partitions: int, until_offset: int, load: LoadRange) -> bool:
+def _load_one(address: str, partitions: int, until_offset: int, load: LoadRange, longest_range: int) -> bool:
     """Loads a range of a random partition and length; returns whether there was none."""
     table = load_to_write(address, FS)
     ledger = ledger_of(table)
@@ -96,6 +98,6 @@ def _load_one(address: str, partitions: int, until_offset: int, load: LoadRange)
     if open_ones:
         chosen = random.Random()  # noqa: S311  # no secret
         partition, load_id = chosen.choice(open_ones), uuid.uuid4().hex
-        until = min(until_offset, reached[partition] + chosen.randint(1, LONGEST_RANGE))
+        until = min(until_offset, reached[partition] + chosen.randint(1, longest_range))
         load(table, partition, until, load_id)
     return not open_ones

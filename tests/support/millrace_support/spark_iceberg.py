@@ -2,6 +2,8 @@
 
 with SparkIceberg(folder_of_the_embedded_catalog, directory) as spark:
 spark.sql("CALL default.system.rewrite_data_files(table => 'shop.events')")
+
+By Hive's metastore it has the client of the metastore's version, and lets the metastore compare what a commit expects.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace_support.hive_metastore import client_jar
 from millrace_support.pages import ROOT
 from millrace_support.spark_delta import SparkSql
 
@@ -39,11 +42,18 @@ class SparkIceberg(SparkSql):
             "warehouse": f"file://{folder}",
             "jdbc.schema-version": "V0",
         }
+        chosen = settings or embedded
         given = {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             catalog: "org.apache.iceberg.spark.SparkCatalog",
-            **{f"{catalog}.{name}": value for name, value in (settings or embedded).items()},
+            **(_for_hive(catalog) if chosen["type"] == "hive" else {}),
+            **{f"{catalog}.{name}": value for name, value in chosen.items()},
             f"{catalog}.cache-enabled": "false",
         }
         path = os.pathsep.join([str(PYSPARK), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
         super().__init__(JARS, directory, given, {"PYTHONPATH": path, "SPARK_HOME": str(PYSPARK / "pyspark")})
+
+
+def _for_hive(catalog: str) -> dict[str, str]:
+    compares = f"{catalog}.hadoop.iceberg.engine.hive.lock-enabled"
+    return {"spark.driver.extraClassPath": str(client_jar()), compares: "false"}
