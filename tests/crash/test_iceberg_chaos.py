@@ -6,17 +6,20 @@ Spark compacts the table, expires snapshots and rolls back meanwhile.
 import random
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import count, takewhile
+from typing import NamedTuple
 
 import pytest
 
 from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_files
 from millrace_pipelines.warehouse.formats import load_table, load_to_write
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
+from millrace_pipelines.warehouse.table.files import is_vector
 from millrace_support.iceberg_catalogs import configured_uri, losing_catalog
-from millrace_support.iceberg_loaders import append, load_all, prepared, record, started, upsert
+from millrace_support.iceberg_loaders import LoadRange, append, load_all, prepared, record, started, upsert
 from millrace_support.iceberg_tables import FS, each_once, made, offsets, other_engine
 from millrace_support.spark_delta import SparkDeltaError
 from millrace_support.spark_iceberg import CATALOG, SparkIceberg
@@ -33,10 +36,18 @@ ATTEMPTS = 5
 pytestmark = pytest.mark.timeout(3600)
 
 
-def begun(address, load):
-    made(address)
+class Work(NamedTuple):
+    """What loaders do, and how what became of it is judged."""
+
+    load: LoadRange
+    judge: Callable[[str], None]
+    by_vectors: bool = False
+
+
+def begun(address, work):
+    made(address, by_vectors=work.by_vectors)
     for partition in range(PARTITIONS):
-        load(load_to_write(address, FS), partition, 1, "first")
+        work.load(load_to_write(address, FS), partition, 1, "first")
     return address
 
 
@@ -74,6 +85,7 @@ def check_newest(address):
         assert there == wanted
     check_history(found, UNTIL_OFFSET[upsert])
     assert audit_stored_files(address).findings == ()
+    assert any(is_vector(name) for name in found.store.names()) == (found.row_marker is not None)
 
 
 def check_history(found, until_offset):
@@ -85,24 +97,22 @@ def check_history(found, until_offset):
         assert [first for first, _ in ends] == [0, *(end for _, end in ends[:-1])]
 
 
+WORKS = {
+    "appends": Work(append, check),
+    "upserts": Work(upsert, check_newest),
+    "upserts by vectors": Work(upsert, check_newest, by_vectors=True),
+}
+
+
 @pytest.mark.soak(rounds=40, soak_rounds=200)
-@pytest.mark.parametrize(
-    ("kind", "load", "judge"),
-    [
-        pytest.param("embedded", append, check, id="appends"),
-        pytest.param("embedded", upsert, check_newest, id="upserts"),
-        pytest.param("rest", append, check, id="appends by REST"),
-        pytest.param("rest", upsert, check_newest, id="upserts by REST"),
-        pytest.param("hive", append, check, id="appends by Hive"),
-        pytest.param("hive", upsert, check_newest, id="upserts by Hive"),
-    ],
-)
-def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, load, judge, tmp_path, rounds):
+@pytest.mark.parametrize("kind", LONGEST_PAUSE_S)
+@pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))
+def test_each_offset_is_loaded_once_whatever_is_killed_and_lost(kind, work, tmp_path, rounds):
     with losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY) as prefix:
-        address = begun(f"{prefix}shop.events", load)
+        address = begun(f"{prefix}shop.events", work)
         kills = len(list(rounds))
-        kill_over_and_over(address, kind, load, lambda number: number == kills)
-        judge(address)
+        kill_over_and_over(address, kind, work.load, lambda number: number == kills)
+        work.judge(address)
 
 
 def compact(spark):
@@ -144,34 +154,23 @@ def insist(change, spark):
     return False
 
 
-@pytest.mark.parametrize(
-    ("kind", "load", "judge"),
-    [
-        pytest.param("embedded", append, check, id="appends"),
-        pytest.param("embedded", upsert, check_newest, id="upserts"),
-        pytest.param("rest", append, check, id="appends by REST"),
-        pytest.param("rest", upsert, check_newest, id="upserts by REST"),
-        pytest.param("hive", append, check, id="appends by Hive"),
-        pytest.param("hive", upsert, check_newest, id="upserts by Hive"),
-    ],
-)
-def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(
-    kind, load, judge, tmp_path
-):
+@pytest.mark.parametrize("kind", LONGEST_PAUSE_S)
+@pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))
+def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_loses_nothing(kind, work, tmp_path):
     directory = tmp_path / "spark"
     directory.mkdir()
     embedded = nullcontext(f"iceberg:{tmp_path}/")  # which Spark knows by the same name
     server = losing_catalog(kind, tmp_path, count=LOST, every=LOST_EVERY)
     with embedded if kind == "embedded" else server as prefix:
-        address = begun(f"{prefix}shop.events", load)
+        address = begun(f"{prefix}shop.events", work)
         settings = None if kind == "embedded" else {"type": kind, "uri": configured_uri()}
         with SparkIceberg(tmp_path, directory, settings) as spark, ThreadPoolExecutor(1) as pool:
             ended = threading.Event()
-            killing = pool.submit(kill_over_and_over, address, kind, load, lambda _: ended.is_set())
+            killing = pool.submit(kill_over_and_over, address, kind, work.load, lambda _: ended.is_set())
             try:
                 made_now = [change.__name__ for change in CHANGES if insist_after_loads(change, spark, address)]
             finally:
                 ended.set()
             killing.result()
         assert made_now == [change.__name__ for change in CHANGES]
-        judge(address)
+        work.judge(address)
