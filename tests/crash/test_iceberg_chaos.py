@@ -27,7 +27,7 @@ from millrace_support.waiting import until
 
 SEED = 20_261_130
 LOADERS, PARTITIONS = 2, 3
-UNTIL_OFFSET = {append: 1_000, upsert: 300}  # each upsert writes files again
+UNTIL_OFFSET = {append: 1_000, upsert: 600}  # upserts are slower
 LONGEST_LAST_RANGE = 100  # once no loader is killed any more
 LOST, LOST_EVERY = 60, 5
 LONGEST_PAUSE_S = {"embedded": 0.6, "rest": 0.6, "hive": 3.0}  # where a lock of a killed one stays for a while
@@ -133,10 +133,10 @@ def roll_back(spark):
 CHANGES = (compact, roll_back, expire)
 
 
-def insist_after_loads(change, spark, address):
-    """Makes a change as `insist` does, once loaders have committed something more; returns whether it was made."""
+def insist_after_loads(change, spark, address, end):
+    """Makes a change as `insist` does, once loaders have committed more, or all up to `end`; returns whether it did."""
     before = reached(address)
-    until(lambda: reached(address), lambda now: now > before)
+    until(lambda: reached(address), lambda now: now > before or now == end)
     return insist(change, spark)
 
 
@@ -164,11 +164,12 @@ def test_an_engine_that_compacts_expires_and_rolls_back_beside_killed_loaders_lo
     with embedded if kind == "embedded" else server as prefix:
         address = begun(f"{prefix}shop.events", work)
         settings = None if kind == "embedded" else {"type": kind, "uri": configured_uri()}
+        end = PARTITIONS * UNTIL_OFFSET[work.load]
         with SparkIceberg(tmp_path, directory, settings) as spark, ThreadPoolExecutor(1) as pool:
             ended = threading.Event()
             killing = pool.submit(kill_over_and_over, address, kind, work.load, lambda _: ended.is_set())
             try:
-                made_now = [change.__name__ for change in CHANGES if insist_after_loads(change, spark, address)]
+                made_now = [one.__name__ for one in CHANGES if insist_after_loads(one, spark, address, end)]
             finally:
                 ended.set()
             killing.result()
