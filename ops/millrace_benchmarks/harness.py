@@ -67,10 +67,15 @@ def beside_goal(name: str, value: float, unit: str, goal: float) -> Figure:
 
 
 def interleave(rounds: int, *measures: Callable[[], Samples]) -> list[Samples]:
-    """Returns the median of each number of each measure over `rounds` rounds, in which every measure has its turn."""
+    """Returns the median of each number of each measure over `rounds` rounds, in which every measure has its turn.
+
+    Every second round goes backwards, so that no measure comes after the same other one each time, which may have left
+    work behind.
+    """
     results: list[list[Samples]] = [[] for _ in measures]
-    for _ in range(rounds):
-        for result, measure in zip(results, measures, strict=True):
+    for number in range(rounds):
+        turns = [*zip(results, measures, strict=True)]
+        for result, measure in turns[::-1] if number % 2 else turns:
             result.append(measure())
     return [{name: statistics.median(one[name] for one in result) for name in result[0]} for result in results]
 

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from hive_metastore.ttypes import ShowLocksRequest
 from moto.glue.responses import GlueResponse
 from pyiceberg.catalog import MetastoreCatalog
 
@@ -11,7 +12,8 @@ from millrace_pipelines.warehouse.formats import load_if_there, load_table, load
 from millrace_pipelines.warehouse.iceberg import catalogs, requests
 from millrace_pipelines.warehouse.iceberg.addresses import parse_address
 from millrace_pipelines.warehouse.ledger.ledger import LedgerEntry, ledger_of
-from millrace_support.iceberg_catalogs import CATALOGS, NAME, catalog, configured
+from millrace_support import hive_metastore
+from millrace_support.iceberg_catalogs import CATALOGS, NAME, catalog, configured, configured_uri, losing_catalog
 from millrace_support.iceberg_loaders import load_all, prepared, started
 from millrace_support.iceberg_tables import (
     FS,
@@ -92,6 +94,16 @@ def test_what_is_lost_on_the_way_is_found_out(tables, lost):
     assert len(tries) == (1 if lost == "the answer" else 2)
     assert offsets(load_table(address, FS)) == each_once(20)
     assert load_range(address, 30) == 3
+
+
+def test_a_lost_answer_leaves_no_lock_in_hives_metastore(tmp_path, monkeypatch):
+    monkeypatch.setattr(hive_metastore, "LOCKS_END_AFTER", "300s")
+    with losing_catalog("hive", tmp_path, count=1, every=2) as prefix:
+        made(address := f"{prefix}shop.events")
+        assert [load_range(address, 10), load_range(address, 20)] == [1, 2]
+        with metastore.Connections({"uri": configured_uri()}) as client:
+            assert not client.show_locks(ShowLocksRequest(dbname="shop", tablename="events")).locks
+        assert offsets(load_table(address, FS)) == each_once(20)
 
 
 def test_a_commit_between_the_read_and_the_write_of_another_is_not_overwritten(address, monkeypatch):

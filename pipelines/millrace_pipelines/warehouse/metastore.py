@@ -6,6 +6,7 @@ which threads can't share; here each use has its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from threading import local
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hive_metastore.ThriftHiveMetastore import Client
-from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest, MetaException
+from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest, MetaException, UnlockRequest
 from hive_metastore.ttypes import Table as HiveTable
 from pyiceberg.catalog import METADATA_LOCATION, PREVIOUS_METADATA_LOCATION, URI
 from pyiceberg.catalog.hive import (
@@ -27,12 +28,35 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportBase, TTransportException
 
+logger = logging.getLogger(__name__)
+
 EXPECTED_KEY, EXPECTED_VALUE = "expected_parameter_key", "expected_parameter_value"
 REFUSED = "The table has been modified"
 
 
 class _Requests(Client):  # type: ignore[misc]  # Thrift has made it, without types
-    """The requests of PyIceberg's catalog, as newer metastores have them, and with what they expect."""
+    """The requests of PyIceberg's catalog, as newer metastores have them, and with what they expect.
+
+    Args:
+        protocol: The connection.
+        others: What opens another one.
+    """
+
+    def __init__(self, protocol: TBinaryProtocol, others: Connections) -> None:
+        super().__init__(protocol)
+        self._others = others
+
+    def unlock(self, rqst: UnlockRequest) -> None:
+        """Ends a lock, by another connection where this one broke: it would stay for minutes, until its time is over.
+
+        What was asked for under the lock may still be done. It is refused where another commit comes first.
+        """
+        try:
+            super().unlock(rqst)
+        except (TTransportException, OSError) as error:
+            logger.info("lock %d is ended by another connection: %s", rqst.lockid, error)
+            with self._others as client:
+                Client.unlock(client, rqst)
 
     def get_table(self, dbname: str, tbl_name: str) -> HiveTable:
         """Returns a table."""
@@ -91,7 +115,7 @@ class Connections:
     def _opened(self, uri: str) -> Client:
         self._own.transport = self._transport(uri)
         self._own.transport.open()
-        client = _Requests(TBinaryProtocol(self._own.transport))
+        client = _Requests(TBinaryProtocol(self._own.transport), Connections(self._properties))
         if user := self._properties.get("ugi"):
             client.set_ugi(*user.split(":"))
         return client
