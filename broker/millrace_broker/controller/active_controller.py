@@ -223,6 +223,7 @@ class ActiveController:
         if recovered:
             logger.warning("broker %d serves %d replicas again that it could not serve", broker.id, len(recovered))
             self._requests.tell_metadata(self.cluster.brokers, recovered)
+            self._start_replicas([broker.id], recovered)  # a change since they were asked was not told to failed ones
             self._leaders.elect_leaders(recovered)
         deletions = deletions_in(response)
         self._failed_deletions.answered(broker.id, deletions)
@@ -398,10 +399,11 @@ class ActiveController:
         self._deletions.ask_again(told)
         self._failed_deletions.ask_again()
 
-    def _start_replicas(self, brokers: Collection[int]) -> None:
-        """Tells brokers, for all replicas that they have, whether they lead or follow."""
+    def _start_replicas(self, brokers: Collection[int], among: Collection[TopicPartition] | None = None) -> None:
+        """Tells brokers, for the replicas that they have of these partitions (None: of all), if they lead or follow."""
         for key, assignment in self.cluster.kept_partitions():
-            self._requests.tell_roles([one for one in assignment.replicas if one in brokers], key)
+            if among is None or key in among:
+                self._requests.tell_roles([one for one in assignment.replicas if one in brokers], key)
 
     def _elect_all(self) -> None:
         """Elects a leader for each partition that is new, or whose leader is offline, if a replica can lead."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         UpdateMetadataRequestFields,
     )
 
+TAKEN = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)  # now, or by an earlier request
 UNKNOWN_TYPE = 0  # only a migration to KRaft tells full requests from others
 
 
@@ -270,11 +271,15 @@ class Roles(NamedTuple):
 
 
 def roles_in(response: BrokerResponse) -> Roles:
-    """Returns the replicas that a response to LeaderAndIsr reports; none for other responses, and for a refusal."""
+    """Returns the replicas that a response to LeaderAndIsr reports; none for other responses, and for a refusal.
+
+    A broker that has carried out the request before, and whose response was lost, responds STALE_CONTROLLER_EPOCH for
+    what it has taken: it has that leader epoch, or a newer one. For a failed replica it responds so never.
+    """
     if not isinstance(response.request, LeaderAndIsrRequest) or response.error_code != ErrorCode.NONE:
         return Roles(set(), set())
     return Roles(
-        {key for key, error in response.outcomes.items() if error == ErrorCode.NONE},
+        {key for key, error in response.outcomes.items() if error in TAKEN},
         {key for key, error in response.outcomes.items() if error == ErrorCode.KAFKA_STORAGE_ERROR},
     )
 

@@ -22,6 +22,8 @@
                                       `epoch=1` that it was an earlier registration of the broker
     > pause                           the pause has ended after which the controller asks again for failed deletions
     > disk 1 t-0                      a broker has lost the data directory of a replica, or without one has all again
+    > asks 1                          it asks for its roles, and then `takes 1`, or `took 1` them before, and the
+                                      response was lost; `disk 1` is `asks 1` and `takes 1` in one
     > ids 1                           a broker asks for a block of producer ids
     > another                         another broker becomes the controller
     > restart 2 3                     this one becomes the controller again, and starts; so have these brokers before,
@@ -436,16 +438,25 @@ class Stage(transcripts.Stage):
         assert self.pauses == 1, "only one pause at a time"
 
     def on_disk(self, broker, *names):
+        self.on_asks(broker)
+        self.on_takes(broker, *names)
+
+    def on_asks(self, broker):
         event = f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000000"
         self.zookeeper.put(event, codec.encode_log_dir_failure(int(broker)))
         self.active.read_log_dir_events()
         assert not self.session.exists(event)
-        (request,) = [one for *_, one in self.channels.sent if isinstance(one, LeaderAndIsrRequest)]
+        (self.roles,) = [one for *_, one in self.channels.sent if isinstance(one, LeaderAndIsrRequest)]
         self.tell()
-        outcomes = dict.fromkeys(asked(request), ErrorCode.NONE)
-        outcomes |= dict.fromkeys(map(partition, names), ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def on_takes(self, broker, *failed, outcome=ErrorCode.NONE):
+        outcomes = dict.fromkeys(asked(self.roles), outcome)
+        outcomes |= dict.fromkeys(map(partition, failed), ErrorCode.KAFKA_STORAGE_ERROR)
         epoch = self.active.cluster.brokers[int(broker)].epoch
-        self.active.answered(BrokerResponse(int(broker), epoch, request, 0, outcomes))
+        self.active.answered(BrokerResponse(int(broker), epoch, self.roles, 0, outcomes))
+
+    def on_took(self, broker):
+        self.on_takes(broker, outcome=ErrorCode.STALE_CONTROLLER_EPOCH)
 
     def on_ids(self, broker):
         block = self.active.allocate_producer_ids(int(broker), self.active.cluster.brokers[int(broker)].epoch)
