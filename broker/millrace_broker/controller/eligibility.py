@@ -78,7 +78,7 @@ class SeenLosses(NamedTuple):
 
     Attributes:
         since: Until then they have not kept it, and elected by their own rules.
-        epochs: The last registration, or loss, of each broker that one has seen since then.
+        epochs: The last registration of each broker that one has seen since then.
     """
 
     since: int
@@ -105,19 +105,20 @@ class BrokerLosses(NamedTuple):
         return broker in self.new_disks or broker in self.power_losses or self._is_silent(broker)
 
     def seen_now(self) -> dict[int, int]:
-        """Returns the `epochs` of `seen` after an election that has followed on all of these losses."""
-        epochs = dict(self.seen.epochs)
-        for one, broker in self.brokers.items():
-            lost = (losses[one].broker_epoch for losses in (self.new_disks, self.power_losses) if one in losses)
-            epochs[one] = max([broker.epoch, *lost])
-        return epochs
+        """Returns the `epochs` of `seen` after an election that has followed on all of these losses.
+
+        A report may already name a registration that the controller has not heard of. That one is not seen yet: until
+        then, states may be written in which its loss is overlooked.
+        """
+        return {**self.seen.epochs, **{one: broker.epoch for one, broker in self.brokers.items()}}
 
     def since(self, key: Partition, assignment: Assignment, state: LeaderAndIsr, zxid: int) -> LostReplicas:
         """Returns which replicas of a partition have lost records since the transaction `zxid` wrote its state.
 
-        A loss in the present registration of a broker may have been overlooked when others wrote the state. One that
-        is in sync was taken into the ISR for what it had after the loss (KIP-903), but an eligible one was not; and
-        nor was one in a registration that no controller has seen, though the state may be newer.
+        A loss in the present registration of a broker may have been overlooked when others wrote the state, unless an
+        election that is noted has followed on it. One that is in sync was taken into the ISR for what it had after the
+        loss (KIP-903), but an eligible one was not; and nor was one in a registration that no controller has seen,
+        though the state may be newer.
         """
         emptied = frozenset(
             one
@@ -128,7 +129,8 @@ class BrokerLosses(NamedTuple):
         powerless = frozenset(
             one for one in held if (loss := self.power_losses.get(one)) and self._counts(one, loss, zxid)
         )
-        unsure = frozenset(one for one in state.eligibility.eligible if self._is_silent(one) or self._has_lost_now(one))
+        eligible = state.eligibility.eligible
+        unsure = frozenset(one for one in eligible if self._is_silent(one) or self._may_have_lost_now(one, key))
         if state.leader != NO_LEADER and held.isdisjoint(emptied | powerless):
             emptied = NOBODY
         return LostReplicas(emptied, powerless, unsure)
@@ -145,9 +147,14 @@ class BrokerLosses(NamedTuple):
         """Returns whether a broker is live and does not tell what it has lost: Apache Kafka's, or a former release."""
         return broker in self.brokers and self.brokers[broker].min_insync_replicas is None
 
-    def _has_lost_now(self, broker: int) -> bool:
+    def _may_have_lost_now(self, broker: int, key: Partition) -> bool:
+        """Returns whether a live broker has lost a replica as it registered, and no election is noted since then."""
+        if broker not in self.brokers or self.seen.epochs.get(broker, -1) >= self.brokers[broker].epoch:
+            return False
         losses = (self.new_disks.get(broker), self.power_losses.get(broker))
-        return broker in self.brokers and any(one and one.broker_epoch == self.brokers[broker].epoch for one in losses)
+        return any(
+            one is not None and one.broker_epoch == self.brokers[broker].epoch and key not in one.kept for one in losses
+        )
 
 
 def without_lost(state: LeaderAndIsr, lost: LostReplicas) -> LeaderAndIsr:

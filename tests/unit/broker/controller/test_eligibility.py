@@ -139,13 +139,17 @@ def test_a_leader_ends_what_was_doubtful_or_empty():
 @pytest.mark.parametrize("epoch", [10, 30, 40])
 @pytest.mark.parametrize("tells", [True, False])
 @pytest.mark.parametrize("kept", [True, False])
-def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, leader, epoch, tells, kept):  # noqa: PLR0917
-    """The state was written in transaction 20, and the broker has registered in transaction `epoch`."""
+@pytest.mark.parametrize("noted", [None, 5, 0])
+def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, leader, epoch, tells, kept, noted):  # noqa: PLR0917
+    """The state was written in transaction 20, and the broker has registered in transaction `epoch`.
+
+    An election was noted so many transactions before that registration, or none since controllers keep notes.
+    """
     losses = BrokerLosses(
         {2: LiveBroker(2, epoch, (), min_insync_replicas=1 if tells else None)},
         {} if disk is None else {2: Loss(disk, frozenset({KEY}) if kept else frozenset())},
         {} if power is None else {2: Loss(power)},
-        SeenLosses(epoch),
+        SeenLosses(epoch, {} if noted is None else {2: epoch - noted}),
     )
     isr, eligible = ((1, 2), ()) if place == "in sync" else ((1,), (2,) if place == "eligible" else ())
     state = LeaderAndIsr(leader, 4, isr, eligibility=Eligibility(eligible))
@@ -153,7 +157,8 @@ def test_what_broker_2_has_lost_since_a_state_was_written(power, disk, place, le
     counts = place != "out"
     assert (2 in lost.powerless) == (power == 30 and counts)
     assert (2 in lost.emptied) == (disk == 30 and not kept and (counts or leader == NO_LEADER))
-    assert (2 in lost.unsure) == (place == "eligible" and (not tells or epoch in {disk, power}))
+    has_lost_now = epoch == power or (epoch == disk and not kept)
+    assert (2 in lost.unsure) == (place == "eligible" and (not tells or (has_lost_now and noted != 0)))
     assert losses.concern(2) == (not tells or disk is not None or power is not None)
     assert not losses.concern(1)
 
@@ -180,14 +185,42 @@ def test_what_was_lost_counts_for_a_newer_state_until_a_controller_has_seen_it(
 
 
 @pytest.mark.parametrize("loss", ["new_disks", "power_losses"])
+@pytest.mark.parametrize("is_registration", [True, False])
 @pytest.mark.parametrize(("epoch", "lost_at"), [(10, 10), (40, 30), (10, 30)])
-def test_a_controller_has_seen_each_live_broker_up_to_its_registration_or_loss(loss, epoch, lost_at):
+def test_a_controller_has_seen_each_live_broker_up_to_its_registration(epoch, lost_at, loss, is_registration):
     """A loss in a later transaction than the registration is one of a former release, or of a process to come."""
     losses = BrokerLosses({2: LiveBroker(2, epoch, ())}, {}, {}, SeenLosses(5, {1: 7, 2: 6}))
-    losses = losses._replace(**{loss: {2: Loss(lost_at)}})
-    assert losses.seen_now() == {1: 7, 2: max(epoch, lost_at)}
+    losses = losses._replace(**{loss: {2: Loss(lost_at, is_registration=is_registration)}})
+    assert losses.seen_now() == {1: 7, 2: epoch}
     seen = losses._replace(seen=SeenLosses(5, losses.seen_now()))
     assert seen.since(KEY, ASSIGNMENT, LeaderAndIsr(1, 4, (1, 2)), 50) == NOTHING_LOST
+
+
+@pytest.mark.parametrize(("loss", "lost"), [("new_disks", "emptied"), ("power_losses", "powerless")])
+@pytest.mark.parametrize(("isr", "eligible"), [((1, 2), ()), ((1,), (2,))])
+def test_a_report_that_is_read_before_its_registration_still_counts_with_that(loss, lost, isr, eligible):
+    """The broker of registration 10 has reported a loss in 30, and others have written a state in 35 since then."""
+    known = BrokerLosses({2: LiveBroker(2, 10, (), min_insync_replicas=1)}, {}, {}, SeenLosses(5, {2: 10}))
+    known = known._replace(**{loss: {2: Loss(30)}})
+    back = {2: LiveBroker(2, 30, (), min_insync_replicas=1)}
+    heard = known._replace(brokers=back, seen=SeenLosses(5, known.seen_now()))
+    state = LeaderAndIsr(1, 4, isr, eligibility=Eligibility(eligible))
+    assert 2 in getattr(heard.since(KEY, ASSIGNMENT, state, 35), lost)
+
+
+def test_one_that_began_with_an_empty_disk_is_eligible_in_that_same_registration():
+    """All brokers of a new cluster are in the registration that followed on their empty disks."""
+    brokers = {one: LiveBroker(one, one, (), min_insync_replicas=2) for one in REPLICAS}
+    losses = BrokerLosses(brokers, {one: Loss(one) for one in REPLICAS}, {})
+    state = LeaderAndIsr(NO_LEADER, 4, (1,), eligibility=Eligibility((2,)))
+    back = {1: LiveBroker(1, 30, (), min_insync_replicas=2)}
+    emptied = losses._replace(
+        brokers=brokers | back, new_disks=losses.new_disks | {1: Loss(30)}, seen=SeenLosses(0, losses.seen_now())
+    )
+    lost = emptied.since(KEY, ASSIGNMENT, state, 20)
+    assert lost == LostReplicas(emptied=frozenset({1}))
+    after = elect_after_restart(ASSIGNMENT, state, ALL_ALIVE, ALL_ALIVE, restarted=frozenset(), lost=lost)
+    assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), RECOVERED)
 
 
 def test_a_leader_that_lost_its_disk_leads_no_more():
