@@ -48,7 +48,7 @@ from millrace_broker.storage.recovery.range_files import cut_repaired
 from millrace_broker.storage.reports import RetentionReport, SegmentReport
 from millrace_broker.storage.retention import deletable, policies_of
 from millrace_broker.storage.segments.damage import AllowedGaps, Synced
-from millrace_broker.storage.segments.damage_search import past_damage
+from millrace_broker.storage.segments.damage_search import add_known_holes, past_damage
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
@@ -102,7 +102,9 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
         cut.offset_index.cut(position)
         cut.time_index.cut(end_offset - cut.base_offset)
         if not has_indexes or not cut.load_active():
+            holes = [one for one in cut.damage if one.is_hole]
             cut.recover(AllowedGaps(MAX_LONG), truncate=False, synced=Synced(MAX_LONG, end_offset, is_end=True))
+            add_known_holes(fs, cut, holes)
         cut.finish()
         if aborted is None:
             cut.transaction_index.is_changed = True  # so it is not read before it is made again

@@ -9,7 +9,8 @@ the log: what follows is cut, and a warning says how many bytes.
 
 Where the first segments have lost their `.log`, they are missing, too: an index that is left tells where the log began,
 and after a clean stop the log start offset of the checkpoint does. After a crash that may be older than retention.
-So it tells in a compacted log that a segment between two others is lost, and was not compacted away.
+So it tells in a compacted log that a segment between two others is lost, and was not compacted away. The next start
+knows that only from `damaged-ranges`: it keeps the holes that are named there, as far as nothing has filled them.
 
 Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
 Where nothing is left of the end, not even damaged bytes, a second checkpoint, that of the high watermark, must say that
@@ -80,7 +81,7 @@ from millrace_broker.storage.segments.damage import (
     behind,
     is_repaired,
 )
-from millrace_broker.storage.segments.damage_search import add_holes, note_missing
+from millrace_broker.storage.segments.damage_search import add_holes, add_known_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
 
@@ -258,6 +259,12 @@ class _Loading:
         """Returns a segment's ranges in the file `damaged-ranges`, without holes that a repair has given up."""
         return tuple(one for one in self._named.get(base, ()) if not one.is_hole or not self._is_repaired(one))
 
+    def _keep_holes(self, segment: LogSegment, end_offset: int) -> None:
+        """Adds the named holes up to `end_offset` again: a walk takes one for what compaction has left out."""
+        base_offset = segment.base_offset
+        holes = [one for one in self._still_missing(base_offset) if one.is_hole and one.end_offset <= end_offset]
+        add_known_holes(self._fs, segment, holes)
+
     def _is_repaired(self, damaged: DamagedRange) -> bool:
         return is_repaired(self._loaded.repaired, damaged.start_offset, damaged.end_offset)
 
@@ -270,6 +277,7 @@ class _Loading:
         add_holes(self._fs, segment)
         if not self._may_end_early or segment.base_offset in self._lost:
             note_missing(segment, self._batches_end(segment, next_base))
+        self._keep_holes(segment, next_base)
         segment.finish()
         segment.next_offset = next_base
         if segment.write_indexes():
@@ -304,6 +312,7 @@ class _Loading:
         cut_bytes, reason = segment.recover(gaps, truncate=True, synced=promises.synced_at_end)
         loaded.truncated_bytes += cut_bytes
         add_holes(self._fs, segment)
+        self._keep_holes(segment, segment.next_offset)
         if cut_bytes:
             segment.sync_batches()
             position = segment.size_bytes
@@ -314,6 +323,7 @@ class _Loading:
         segment.recover(AllowedGaps(next_base), truncate=False, synced=Synced(MAX_LONG, next_base, is_end=True))
         if any(one.start_offset >= self._promises.recovery_point for one in segment.damage):
             return False
+        self._keep_holes(segment, segment.next_offset)
         return self._batches_end(segment, next_base) <= segment.next_offset <= next_base
 
     def _check_end(self) -> None:

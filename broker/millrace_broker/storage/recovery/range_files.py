@@ -13,8 +13,9 @@ replaced as a whole, durably; one without lines is removed.
 
     line  :=  segment's base offset, first offset, offset behind the last, position, position behind the last, reason
 
-Nothing in it is the only copy: what it names is found again by a walk over the segments. So a file that is damaged has
-them all walked, and after a loss of the file reads and `verify` find the damage.
+What it names is found again by a walk over the segments, but for holes in a log that may leave out offsets: of these it
+has the only note. So a file that is damaged has all segments walked, and after a loss of the file reads and `verify`
+find the damage.
 
 `repaired-ranges` names the offsets that a repair has given up (`offline_logs`):
 

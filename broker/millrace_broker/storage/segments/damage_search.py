@@ -22,7 +22,7 @@ which looks like a gap that compaction has made. That they lie here shows that i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from millrace.errors import RecordError
@@ -35,6 +35,7 @@ from millrace_broker.storage.segments.damage import (
     MissingBatchesError,
     Synced,
     WalkedFrom,
+    are_still_there,
     damaged_from,
     intact_bytes,
     is_valid_again,
@@ -63,6 +64,19 @@ def add_holes(fs: FileSystem, segment: LogSegment) -> tuple[DamagedRange, ...]:
     for gap in found:
         segment.add_damage(gap)
     return found
+
+
+def add_known_holes(fs: FileSystem, segment: LogSegment, holes: Iterable[DamagedRange]) -> None:
+    """Adds holes that were known before a segment was walked again, but for what was filled or is damage already.
+
+    Where offsets may be left out, a walk finds none. Raises OSError.
+    """
+    for hole in holes:
+        is_found = any(
+            one.start_offset < hole.end_offset and hole.start_offset < one.end_offset for one in segment.damage
+        )
+        if not is_found and are_still_there(fs, segment.fd, (hole,), segment.base_offset):
+            segment.add_damage(hole)
 
 
 def _valid_in(fs: FileSystem, segment: LogSegment, damaged: DamagedRange) -> Iterator[ValidBatch]:

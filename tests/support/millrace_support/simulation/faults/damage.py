@@ -1,7 +1,8 @@
 """Faults of files: bits rot, names are lost, files are cut or have zeros in them, while their broker runs or is down.
 
 Whatever happens to a partition's records, another replica in sync has a sound copy of them (`copies`). All else in its
-folder can be made again, and is damaged at will.
+folder can be made again, and is damaged at will. But where nothing would tell that a segment is lost, one of its names
+stays (`_is_last_sign`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from collections.abc import Callable
 
 from millrace.records.batch import HEADER_BYTES
 from millrace_broker.storage import TopicPartition
-from millrace_broker.storage.filenames import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
+from millrace_broker.storage.filenames import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    parse_segment_file_name,
+)
 from millrace_support.simulation.faults.breaker import Breaker, Faults
 from millrace_support.simulation.faults.copies import copies, files, folder, is_struck, may_lose
 from millrace_support.simulation.faults.epochs import (
@@ -20,7 +26,7 @@ from millrace_support.simulation.faults.epochs import (
     file_is_certain,
     has_rotten_epoch,
 )
-from millrace_support.simulation.simulated_broker import SimulatedBroker
+from millrace_support.simulation.simulated_broker import DATA_DIR, SimulatedBroker
 
 FAULTS = Faults()
 WHILE_DOWN, MOST_FILES, TRIES = 0.5, 4, 10
@@ -97,6 +103,8 @@ def _strike_one(breaker: Breaker, broker: SimulatedBroker, harm: Harm) -> None:
             continue
         path = f"{folder(key)}/{name}"
         change = harm(breaker, broker, path)
+        if change is not None and change.change is None and _is_last_sign(breaker, broker, key, path):
+            continue
         if change is not None and _may_be(breaker, broker, key, path, change):
             breaker.note(f"broker {broker.id}: {path} {change.text}")
             if change.change is None:
@@ -133,6 +141,21 @@ def _may_be(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, path
     breaker.struck.add((broker.id, key))
     breaker.simulation.judge.damaged.add(key)
     return True
+
+
+def _is_last_sign(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition, path: str) -> bool:
+    """Returns whether a file is all that is left of a segment, and no start could tell that the segment is lost.
+
+    Without it the log begins later, as after retention, or leaves offsets out, as after compaction (docs/logs.md).
+    After a clean stop a start knows where the log began, and of the last segment the recovery point tells.
+    """
+    of_path = parse_segment_file_name(path.removeprefix(f"{folder(key)}/"))
+    bases = [parsed[0] for name in files(broker.fs, key) if (parsed := parse_segment_file_name(name))]
+    if of_path is None or bases.count(of_path[0]) > 1 or of_path[0] == max(bases):
+        return False
+    if of_path[0] == min(bases):
+        return broker.is_running or not broker.fs.exists(f"{DATA_DIR}/{CLEAN_SHUTDOWN}")
+    return "cleanup.policy" in breaker.simulation.world.topic_configs.get(key.topic, {})
 
 
 def _flipped(breaker: Breaker, broker: SimulatedBroker, path: str) -> Change | None:

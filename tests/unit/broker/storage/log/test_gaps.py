@@ -12,7 +12,7 @@ from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.fs import read_file
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace_broker.storage import DamagedRangeError, Log, LogConfig, TopicPartition
+from millrace_broker.storage import DamagedRange, DamagedRangeError, Log, LogConfig, TopicPartition
 from millrace_broker.storage.recovery.offset_gaps import ANYWHERE, read_allowed
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem, fs_with_folder
@@ -241,6 +241,82 @@ def test_a_segment_that_is_lost_between_two_others_is_missing_and_one_that_was_c
     log = open_log(fs, clean=True, recovery_point=END, cleanup_policy="compact")
     missing = [(one.start_offset, one.end_offset) for _, one in log.damage]
     assert missing == ([] if is_deleted else [(begin, end)])
+
+
+def lose_a_segment(fs: CrashFileSystem, log: Log) -> DamagedRange:
+    lost = log.segments[1]
+    log.close()
+    fs.lose(lost.path)
+    return DamagedRange(lost.base_offset, lost.next_offset, 0, 0, "")
+
+
+def lose_a_batch(fs: CrashFileSystem, log: Log, segment: int = 1, place: int = 1) -> DamagedRange:
+    path = log.segments[segment].path
+    content = read_file(fs, path)
+    position, header = list(walk(content))[place]
+    put(fs, path, content[:position] + content[position + header.size_bytes :])
+    assert log.set_damage_aside(log.segments[segment].base_offset)  # which names it, once the log is closed
+    log.close()
+    return DamagedRange(header.base_offset, header.next_offset, 0, 0, "")
+
+
+def lose_a_batch_of_the_newest(fs: CrashFileSystem, log: Log) -> DamagedRange:
+    return lose_a_batch(fs, log, -1, 0)
+
+
+def missing_in(log: Log) -> list[tuple[int, int]]:
+    return [(one.start_offset, one.end_offset) for _, one in log.damage]
+
+
+@pytest.mark.parametrize("first_dirty_offset", [None, END])
+@pytest.mark.parametrize("recovery_point", ["the hole's end", "the end of its segment", "the log's end"])
+@pytest.mark.parametrize("lose", [lose_a_segment, lose_a_batch, lose_a_batch_of_the_newest])
+def test_a_hole_that_is_known_is_not_taken_for_compacted_away_after_crashes(
+    lose: Callable[[CrashFileSystem, Log], DamagedRange], recovery_point: str, first_dirty_offset: int | None
+) -> None:
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    ends = {"the end of its segment": log.segments[1].next_offset, "the log's end": END}
+    hole = lose(fs, log)
+    point = ends.get(recovery_point, hole.end_offset)
+    put(fs, f"{FOLDER}/offset-gaps", b"version: 0\n")
+    open_log(fs, clean=True, recovery_point=END, cleanup_policy="compact").close()
+    for _ in range(2):
+        log = open_log(
+            fs, recovery_point=point, high_watermark=point, first_dirty_offset=first_dirty_offset,
+            cleanup_policy="compact",
+        )  # fmt: skip
+        assert missing_in(log) == [(hole.start_offset, hole.end_offset)]
+        assert read_all(log, 1 << 20) == (list(range(hole.start_offset)), hole.start_offset)
+        log.abandon()
+
+
+def test_a_hole_that_was_filled_is_none_after_a_crash() -> None:
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    path = log.segments[1].path
+    whole = read_file(fs, path)
+    hole = lose_a_batch(fs, log)
+    put(fs, f"{FOLDER}/offset-gaps", b"version: 0\n")
+    opened = open_log(fs, recovery_point=END)
+    assert missing_in(opened) == [(hole.start_offset, hole.end_offset)]
+    opened.abandon()
+    put(fs, path, whole)
+    assert read_all(open_log(fs, recovery_point=END), 1 << 20) == (list(range(END)), None)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_hole_that_is_known_stays_where_its_log_is_cut(suffix: str) -> None:
+    """An index that is damaged has the segment walked again."""
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    hole = lose_a_batch(fs, log)
+    put(fs, f"{FOLDER}/offset-gaps", b"version: 0\n")
+    log = open_log(fs, clean=True, recovery_point=END, cleanup_policy="compact")
+    segment = log.segments[1]
+    put(fs, segment.path.replace(".log", suffix), b"\xff" * 16)
+    log.truncate_to(segment.next_offset - 1)
+    assert missing_in(log) == [(hole.start_offset, hole.end_offset)]
 
 
 @pytest.mark.parametrize("recovery_point", [0, 4, 12, 16])
