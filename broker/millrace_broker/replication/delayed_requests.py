@@ -155,7 +155,7 @@ Outcomes = dict[TopicPartition, Deleted]
 async def until_all_have_deleted(
     replicas: ReplicaManager, offsets: Mapping[TopicPartition, int], wait_ms: int
 ) -> Outcomes:
-    """Waits until no live replica has records below the given offsets; returns the outcome of each partition."""
+    """Waits until no replica that is alive or in sync has records below the offsets; returns each one's outcome."""
     waiting = _DelayedDeleteRecords(replicas, offsets)
     are_ready = [waiting.is_ready(key) for key in offsets]  # the last one says whether all are
     return waiting.outcomes if all(are_ready[-1:]) else await waiting.wait(wait_ms)

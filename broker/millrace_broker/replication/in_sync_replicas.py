@@ -186,8 +186,12 @@ class InSyncReplicas:
         return len(self.committed) < self._wanted_count
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """Returns the least log start offset of the leader (`log_start_offset`) and the followers that are alive."""
-        starts = [state.log_start_offset for each, state in self._followers.items() if each in self._eligible]
+        """Returns the least log start offset of the leader (`log_start_offset`) and the followers that may lead next.
+
+        These are alive, or in sync: what is known of who is alive may be older than the ISR.
+        """
+        counted = self._may_lead_next
+        starts = [state.log_start_offset for each, state in self._followers.items() if each in counted]
         return min([log_start_offset, *starts])
 
     def read_replicas(self, offset: int) -> list[ReadReplica]:
@@ -250,10 +254,8 @@ class InSyncReplicas:
 
     def eligible(self, brokers: Iterable[int], now_ms: int) -> Decision:
         """Sets the brokers that may be in the ISR: those alive and not shutting down."""
-        gone = self._eligible.difference(brokers)
-        self._eligible = frozenset(brokers)
-        decision = self._decision(now_ms)
-        return decision if gone.isdisjoint(self._followers) else decision._replace(moves_low_watermark=True)
+        before, self._eligible = self._may_lead_next, frozenset(brokers)
+        return self._decision_after(before, now_ms)
 
     def accepted(self, isr: Collection[int], leader_epoch: int, partition_epoch: int, now_ms: int) -> Decision:
         """Sets the ISR that the controller has answered with, unless that is out of date.
@@ -265,8 +267,9 @@ class InSyncReplicas:
         is_known = partition_epoch == self.partition_epoch and committed == self.pending
         if leader_epoch != self.leader_epoch or not (is_newer or is_known):
             return Decision()
+        before = self._may_lead_next
         self.committed, self.pending, self.partition_epoch = committed, None, partition_epoch
-        return self._decision(now_ms)
+        return self._decision_after(before, now_ms)
 
     def refused(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> Decision:
         """Gives up the pending ISR, or asks for it again by the returned decision, as the controller's error demands.
@@ -276,8 +279,8 @@ class InSyncReplicas:
         if proposal[:2] != (self.pending, self.partition_epoch) or code in PENDING_UNTIL_LEADER_AND_ISR:
             return Decision()
         if code in BACK_TO_COMMITTED:
-            self.pending = None
-            return self._decision(now_ms)
+            before, self.pending = self._may_lead_next, None
+            return self._decision_after(before, now_ms)
         return Decision(proposal=proposal)
 
     def reconfigured(self, min_insync_replicas: int, now_ms: int) -> Decision:
@@ -305,6 +308,15 @@ class InSyncReplicas:
         self.pending = isr
         epochs = {each: self._followers[each].broker_epoch for each in isr if each in self._followers}
         return Proposal(isr, self.partition_epoch, epochs)
+
+    @property
+    def _may_lead_next(self) -> frozenset[int]:
+        return self._eligible | self.maximal
+
+    def _decision_after(self, could_lead: frozenset[int], now_ms: int) -> Decision:
+        """Returns the consequences where followers may lead no more that could before."""
+        moves_low_watermark = not (could_lead - self._may_lead_next).isdisjoint(self._followers)
+        return self._decision(now_ms)._replace(moves_low_watermark=moves_low_watermark)
 
     def _decision(self, now_ms: int, proposal: Proposal | None = None) -> Decision:
         return Decision(self._moves_high_watermark(now_ms), proposal)

@@ -64,7 +64,7 @@ class Partition(Replica):
 
     @property
     def low_watermark(self) -> int:
-        """The least log start offset of all replicas on live brokers: records below it are deleted everywhere."""
+        """The least log start offset of all replicas that are alive or in sync: records below it are deleted there."""
         start = self.log.log_start_offset
         return start if self.in_sync is None else self.in_sync.low_watermark(start)
 

@@ -1,4 +1,4 @@
-"""DeleteRecords waits for the followers that are alive: its answers, through the sockets of a whole broker."""
+"""DeleteRecords waits for followers that are alive or in sync: its answers, through the sockets of a whole broker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,8 @@ import pytest
 from millrace.errors import ErrorCode
 from millrace.wire.api import ApiKey
 from millrace.wire.cold import Direction, decode, encode
+from millrace_broker.replication.in_sync_replicas import Proposal
+from millrace_broker.replication.isr_tables import Accepted
 from millrace_support.broker_with_followers import FIRST, LEADER, LONG_MS, Home, broker_with_followers, until
 
 VERSION = 2
@@ -81,11 +83,15 @@ def test_it_is_an_error_where_a_follower_takes_too_long(play):
     play(scene)
 
 
-def test_nobody_waits_for_a_follower_that_is_not_alive(play):
+def test_nobody_waits_for_a_follower_that_is_neither_alive_nor_in_sync(play):
     async def scene(home):
         answer = await begun(home, 3)
         told(home, 2, 3)
         home.replicas.take_live_brokers({home.broker_id, 2})
+        assert len(home.replicas.purgatory) == 1, "it may be elected while it is in sync"
+        epoch = home.replicas.partition(FIRST).leader_epoch
+        accepted = Accepted(frozenset({home.broker_id, 2}), epoch, partition_epoch=1)
+        home.replicas.isr_answered(FIRST, Proposal(accepted.isr, 0), accepted)
         assert await answer == (ErrorCode.NONE, 3)
 
     play(scene)

@@ -3,7 +3,7 @@
 - The log start offset of a log in a process only rises, and is never above the high watermark.
 - What is below it was deleted on request, or is older than `retention.ms`, or the log has `retention.bytes` without it.
   Of records that no leader could read yet, as its log is damaged, that is not known: a sound replica may delete them.
-- What was deleted on request is not read again, unless a replica has started again (`record_deleters`).
+- What was deleted on request is not read again from a replica that was in sync, until it starts (`record_deleters`).
 - In the end no log has a segment more than `retention.bytes` allow.
 """
 
