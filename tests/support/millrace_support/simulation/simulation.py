@@ -241,7 +241,7 @@ class Simulation:
         await asyncio.sleep(LONGEST_SHUTDOWN_S + 0.5)
         for broker in self.brokers.values():
             broker.fs.capacity_bytes = None
-            if self._stays_unsynced(broker):
+            if self._stays_unsynced(broker) or self._stays_undeleted(broker):
                 self.note(f"broker {broker.id} is killed, and starts again")
                 broker.die()
             if not broker.is_running:
@@ -255,6 +255,15 @@ class Simulation:
     def _stays_unsynced(self, broker: SimulatedBroker) -> bool:
         """Returns whether a broker may never sync what a full disk has left unsynced, as 0.1.0 until its next start."""
         return is_former(broker) and broker.is_running and self.settings.is_flushing and "fill" in self.mix.weights
+
+    def _stays_undeleted(self, broker: SimulatedBroker) -> bool:
+        """Returns whether a broker may keep a deleted topic's log: 0.1.0's controller asks again at registrations only.
+
+        One that has lost ZooKeeper can't tell which topic has the name, and deletes no log.
+        """
+        controller, deleted = self.controller(), {*self.zookeeper.children(paths.DELETE_TOPICS)}
+        is_asked_once = controller is not None and is_former(controller)
+        return broker.is_running and is_asked_once and any(key.topic in deleted for key in broker.logs.logs())
 
     async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
         """Waits until everything is as it should be, and returns whether it is in time."""
