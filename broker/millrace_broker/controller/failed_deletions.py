@@ -81,7 +81,7 @@ class FailedDeletions:
         self._ask(self._failed | self._moved)
 
     def _ask(self, removals: set[Removal]) -> None:
-        """Asks brokers to delete the replicas of these removals; forgets removals whose replica is assigned again."""
+        """Asks each broker to delete its replica; forgets the replicas that were assigned to their brokers again."""
         staying = {one for one in removals if self._stays(*one)}
         self._failed -= staying
         self._forget(staying & self._moved)

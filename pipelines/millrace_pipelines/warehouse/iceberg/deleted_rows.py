@@ -32,7 +32,15 @@ Packed: TypeAlias = Mapping[str, tuple[int, npt.NDArray[np.uint8]]]
 
 
 class Vector(NamedTuple):
-    """A deletion vector: the name of its file, where in it it is, and how many of its data file's rows it deletes."""
+    """A deletion vector of a data file.
+
+    Attributes:
+        name: The name of the Puffin file that has it.
+        offset: Where it begins in that file.
+        size_bytes: Its size.
+        deleted: How many rows of the data file it deletes.
+        rows: How many rows the data file has.
+    """
 
     name: str
     offset: int
@@ -95,7 +103,7 @@ class KeptRows(Mapping[str, Flags]):
         return int(self._masks[name].sum()) if vector is None else vector.rows - vector.deleted
 
     def what_deletes(self, name: str) -> Vector | bytes | None:
-        """Returns what is the same for a file of two versions just where the same of its rows are deleted."""
+        """Returns what deletes rows of a file, to be compared with another version's; None where nothing does."""
         if name in self._vectors:
             return self._vectors[name]
         return np.packbits(self._masks[name]).tobytes() if name in self._masks else None

@@ -25,7 +25,12 @@ ROW_ID_FIELDS: FieldIds = {(ROW_ID,): 2_147_483_540, (LAST_UPDATED,): 2_147_483_
 
 
 class RowOrigin(NamedTuple):
-    """The id of a data file's first row, and the number of the commit that added the file."""
+    """What the ids of a data file's rows follow from.
+
+    Attributes:
+        first_row_id: The id of its first row.
+        sequence_number: The sequence number of the commit that its rows are of.
+    """
 
     first_row_id: int
     sequence_number: int
