@@ -96,6 +96,14 @@ def test_a_replica_that_a_reassignment_removes_does_not_count(scene):
     assert scene.promises.is_void(KEY)
 
 
+def test_a_reassignment_that_ends_at_a_broker_whose_disk_was_just_lost_leaves_no_promise(scene):
+    scene.strike(1)
+    scene.in_sync(1)
+    assert not scene.promises.is_void(KEY)
+    scene.assign(1)
+    assert scene.promises.is_void(KEY)
+
+
 def test_power_takes_nothing_that_is_synced(scene):
     for broker in (1, 2, 3):
         assert scene.promises.strike(broker, is_synced=True) == []

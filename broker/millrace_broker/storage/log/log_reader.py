@@ -25,7 +25,7 @@ from functools import partial
 from weakref import WeakKeyDictionary, ref
 
 from millrace.config import MAX_LONG
-from millrace.errors import OffsetOutOfRangeError, RecordError, StorageError
+from millrace.errors import CorruptRecordError, OffsetOutOfRangeError, RecordError, StorageError
 from millrace.fs import FileSystem
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.records.bodies import TimedOffset, record_times
@@ -35,7 +35,7 @@ from millrace_broker.storage.failures import storage_error, storage_errors
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments
 from millrace_broker.storage.segments.batch_epochs import WrongEpoch, mend
-from millrace_broker.storage.segments.checked_bytes import CheckedBytes, checked
+from millrace_broker.storage.segments.checked_bytes import CheckedBytes, checked, known_end
 from millrace_broker.storage.segments.damage import DamagedRangeError, covering, is_repaired
 from millrace_broker.storage.segments.damage_search import past_damage, set_aside_end, set_aside_from
 from millrace_broker.storage.segments.indexes import AbortedTransaction, find_aborted
@@ -154,9 +154,16 @@ class LogReader:
     def _locate(
         self, segment: LogSegment, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
     ) -> Located | None:
-        """Does what `LogSegment.locate` does, but for damage, before which it ends (`checked_bytes`)."""
+        """Does what `LogSegment.locate` does, but for damage, before which it ends (`checked_bytes`).
+
+        Raises CorruptRecordError where the file has been cut, as readers would get a part of a batch.
+        """
         found = segment.locate(offset, max_bytes, end_offset, at_least_one=at_least_one)
-        if found is None or not found.size_bytes or self._was_appended(segment, found.position):
+        if found is None or not found.size_bytes:
+            return found
+        if found.data is None:
+            self._check_size(segment, known_end(segment, found))
+        if self._was_appended(segment, found.position):
             return found
         known = self._checked.get(segment)
         if known is None:
@@ -165,6 +172,11 @@ class LogReader:
         if wrong:
             self._mend(segment, wrong)
         return part
+
+    def _check_size(self, segment: LogSegment, end: int) -> None:
+        size_bytes = self._fs.size(segment.fd)
+        if size_bytes < end:
+            raise CorruptRecordError(f"the file ends at {size_bytes}, expected {end}")
 
     def _mend(self, segment: LogSegment, wrong: Sequence[WrongEpoch]) -> None:
         """Mends leader epochs of a segment, unless its log is about to be cut: then a later check does. Raises OSError.

@@ -6,8 +6,9 @@
 A read goes by headers and by the index; that alone would pass damage on. So what a reader is to get of a closed
 segment is walked first: lengths, CRC, codec, leader epochs, and that each batch follows on the one before it. Each
 stretch is walked once while the segment is open, since to walk a megabyte in batches of 16 KB takes 0.5 ms, as long as
-to send it: what rots later is found by `verify`, and by followers, which compare every CRC and tell their leader. What
-this process has appended to the active segment was checked then.
+to send it: what rots later is found by `verify`, and by followers, which compare every CRC and tell their leader. A
+file that was cut since then is noticed by each read. What this process has appended to the active segment was checked
+then.
 
 The event loop walks, as it reads; so an answer from a stretch that is new ends after a mebibyte.
 
@@ -24,7 +25,7 @@ from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.scan import Located, offset_at
 from millrace_broker.storage.segments.batch_epochs import Entries, EpochComparison, WrongEpoch
-from millrace_broker.storage.segments.damage import DamagedRange, WalkedFrom, valid_batches
+from millrace_broker.storage.segments.damage import WalkedFrom, valid_batches
 from millrace_broker.storage.segments.damage_search import set_aside_from, walk_of
 from millrace_broker.storage.segments.segment import LogSegment
 
@@ -90,7 +91,7 @@ def checked(  # noqa: PLR0917 -- a read of a segment, and what is known of both
     of those that were looked at, with another leader epoch than the log's `entries` say. Raises RecordError where the
     first batch is damaged, or one before it is missing, and OSError.
     """
-    end = min([found.position + found.size_bytes, *_later(segment.damage, found.position)])
+    end = known_end(segment, found)
     stretch = known.at(found.position)
     if stretch is None:
         position, expected = found.position, min(offset, offset_at(fs, segment.fd, found.position))
@@ -133,5 +134,7 @@ def _valid_part(
     return end, next_offset, False
 
 
-def _later(damage: Sequence[DamagedRange], position: int) -> list[int]:
-    return [one.position for one in damage if one.position > position]
+def known_end(segment: LogSegment, found: Located) -> int:
+    """Returns the position where batches end that were found, or the first damage behind the beginning of them."""
+    later = (one.position for one in segment.damage if one.position > found.position)
+    return min([found.position + found.size_bytes, *later])

@@ -228,8 +228,11 @@ def batches(log: Log, begin: int, end: int) -> Iterable[tuple[int, bytes]]:
         data = bytes(contents(log.read(offset, READ_BYTES, up_to_offset=log_end)))
         if not data:
             return
+        asked = offset
         for position, header in walk(data):
             check_crc(memoryview(data), position, header)
             if begin <= header.base_offset < end:
                 yield header.base_offset, data[position : position + header.size_bytes]
             offset = header.next_offset
+        if offset <= asked:
+            raise CorruptRecordError(f"{log.topic_partition}: {len(data)} bytes have no whole batch of offset {asked}")

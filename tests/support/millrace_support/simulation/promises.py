@@ -83,9 +83,15 @@ class Promises:
                 self._moved(path.rpartition("/")[2])
 
     def _moved(self, topic: str) -> None:
-        """Forgets replicas that a reassignment has removed, as their logs are deleted."""
+        """Forgets replicas that a reassignment has removed, as their logs are deleted.
+
+        It may end before the controller hears that a disk was lost, and leave nobody who is certain.
+        """
         for key in [one for one in self._certain if one.topic == topic]:
-            self._certain[key] &= frozenset(self._replicas.get(key, ()))
+            left = self._certain[key] & frozenset(self._replicas.get(key, ()))
+            if self._certain[key] and not left:
+                self._void.add(key)
+            self._certain[key] = left
 
     def _state_changed(self, key: TopicPartition) -> None:
         node = self._zookeeper.nodes.get(paths.partition_state(*key))

@@ -10,8 +10,9 @@ import pytest
 
 from millrace.errors import CorruptRecordError, InvalidRecordError
 from millrace.fs import read_file
-from millrace.records.batch import walk
+from millrace.records.batch import HEADER_BYTES, walk
 from millrace.records.record import NewRecord, decode_records, encode_batch
+from millrace.wire.encoder import contents
 from millrace_broker.storage import DamagedRange, DamagedRangeError, Log, LogConfig, TopicPartition
 from millrace_broker.storage.recovery.offset_gaps import ANYWHERE, read_allowed
 from millrace_support.clock import ManualClock
@@ -148,6 +149,35 @@ def test_verify_names_what_a_read_would_meet(kind: str, place: int) -> None:
     start, _, _ = damage(fs, log, 1, place, DAMAGE[kind])
     assert log.verify().findings
     assert read_all(log, 1 << 20) == (list(range(start)), start)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 500, 1 << 20])
+@pytest.mark.parametrize("left_of_batch", [0, 11, 40, HEADER_BYTES, -1])
+@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("segment", [0, 1, -1])
+@pytest.mark.parametrize("read_at_once_bytes", [0, 1 << 20])
+def test_nobody_is_sent_a_part_of_a_batch_where_a_file_is_cut_that_was_read_before(
+    segment: int, place: int, left_of_batch: int, max_bytes: int, read_at_once_bytes: int
+) -> None:
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    assert read_all(log, 1 << 20) == (list(range(END)), None)
+    path = log.segments[segment].path
+    whole = read_file(fs, path)
+    position, header = list(walk(whole))[place]
+    put(fs, path, whole[: position + left_of_batch % header.size_bytes])
+    for offset in range(END):
+        try:
+            read = log.read_or_find(offset, max_bytes, up_to_offset=END, read_at_once_bytes=read_at_once_bytes)
+        except CorruptRecordError:
+            assert any(one.start_offset <= offset < one.end_offset for _, one in log.damage)
+        else:
+            records = [record.offset for record in decode_records(contents(read))]
+            assert offset in records
+            assert records == list(range(records[0], records[-1] + 1))
+    assert log.damage[0][1].start_offset == header.base_offset
+    put(fs, path, whole)
+    assert read_all(log, max_bytes) == (list(range(END)), None)
 
 
 def test_a_missing_batch_is_a_hole_of_its_own() -> None:
