@@ -26,14 +26,11 @@ SYNC_S = 3.0
 
 
 class SimulatedHealing:
-    """The work for the logs of one process. `is_paused` says whether the process sleeps.
-
-    Attributes:
-        is_sound: whether the last round of the scrubber (`begin_last_round`) is over and has found nothing.
-    """
+    """The work for the logs of one process. `is_paused` says whether the process sleeps."""
 
     def __init__(self, broker: CoordinatingBroker, is_paused: Callable[[], bool]) -> None:
-        self.is_sound = False
+        self._was_sound = False
+        self._active: list[tuple[Log, LogSegment]] = []
         self._broker = broker
         self._logs = broker.replicas.logs
         self._is_paused = is_paused
@@ -59,6 +56,16 @@ class SimulatedHealing:
         """Has the scrubber go over all logs until a round finds nothing, and end then."""
         self._is_last_round = True
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether the last round of the scrubber (`begin_last_round`) has found nothing, and no segment has rolled.
+
+        The indexes of an active segment are checked once it is closed.
+        """
+        logs = self._logs
+        here = (one for one in self._active if logs.get(one[0].topic_partition) is one[0])
+        return self._was_sound and all(segment is log.segments.active for log, segment in here)
+
     async def _again(self, pause_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
             await asyncio.sleep(pause_s)
@@ -82,15 +89,22 @@ class SimulatedHealing:
             self._logs.remove_deleted()
 
     async def _scrub(self) -> None:
-        """Makes rounds."""
-        while not self.is_sound:
-            is_last, is_sound = self._is_last_round, True
-            for log, segment in self._segments():
-                await asyncio.sleep(LAST_SCRUB_PAUSE_S if is_last else SCRUB_PAUSE_S)
-                if not self._is_paused():
-                    is_sound &= self._check(log, segment)
+        """Makes rounds, until the last one has found nothing, and again where a segment has rolled since."""
+        while True:
+            if not self.is_sound:
+                await self._make_round()
             await asyncio.sleep(SCRUB_PAUSE_S)
-            self.is_sound = is_last and is_sound
+
+    async def _make_round(self) -> None:
+        is_last, is_sound = self._is_last_round, True
+        self._active = []
+        for log, segment in self._segments():
+            await asyncio.sleep(LAST_SCRUB_PAUSE_S if is_last else SCRUB_PAUSE_S)
+            if not self._is_paused():
+                if segment is log.segments.active:
+                    self._active.append((log, segment))
+                is_sound &= self._check(log, segment)
+        self._was_sound = is_last and is_sound
 
     def _segments(self) -> Iterator[tuple[Log, LogSegment]]:
         for key in sorted(self._logs.logs()):

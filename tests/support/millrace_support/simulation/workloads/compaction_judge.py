@@ -63,9 +63,11 @@ class CompactedHistory(History):
             self._are_committed(offsets)
 
     def _are_committed(self, offsets: Iterable[int]) -> None:
+        """Notes records as committed; a damaged log may be compacted, elsewhere, before the first look at a batch."""
         for offset in offsets:
-            key = self.records[offset].key
-            self._newest[key] = max(offset, self._newest.get(key, offset))
+            if offset in self.records:
+                key = self.records[offset].key
+                self._newest[key] = max(offset, self._newest.get(key, offset))
 
     def misses(self, begin: int, end: int, where: str) -> None:
         """Looks whether all records from `begin` on and before `end` may be gone there.

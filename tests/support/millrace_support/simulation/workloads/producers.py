@@ -78,6 +78,7 @@ class Producer:
         batch = encode_batch([self._new_record(value) for _ in range(world.chance.randint(1, 3))])
         world.judge.writes(key, batch)
         topic_id = world.topic_ids.get(key.topic)
+        holders = [one for one, broker in world.brokers.items() if broker.open_log(key) is not None]
         written = [(*key, batch)]
         message = encode_produce_head(acks, PRODUCE_WAIT_MS, written) + b"".join(encode_topics(written))
         try:
@@ -93,7 +94,8 @@ class Producer:
         if produced.error_code == ErrorCode.NONE and acks == -1:
             self.acknowledged += 1
             was_struck = partial(world.judge.promises.was_struck, since_zxid=sent_zxid)
-            logs = [None if was_struck(one) else world.brokers[one].open_log(key) for one in world.replicas[key]]
+            replicas = {*world.replicas[key], *holders}  # those that a reassignment removes count until they hear of it
+            logs = [None if was_struck(one) else world.brokers[one].open_log(key) for one in replicas]
             world.judge.acknowledges(key, offset, batch, world.replicas.factor(key), logs)
 
 
