@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import islice
 
 from millrace.config import MAX_LONG
@@ -47,36 +48,43 @@ from millrace_broker.storage.producers.producer_state_manager import ProducerSta
 from millrace_broker.storage.recovery.range_files import cut_repaired
 from millrace_broker.storage.reports import RetentionReport, SegmentReport
 from millrace_broker.storage.retention import deletable, policies_of
-from millrace_broker.storage.segments.damage import AllowedGaps, Synced
-from millrace_broker.storage.segments.damage_search import add_known_holes, past_damage
+from millrace_broker.storage.segments.damage import AllowedGaps, Synced, intact_bytes, valid_batches
+from millrace_broker.storage.segments.damage_search import add_known_holes, past_damage, walk_of
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
 
 
-def end_below(segment: LogSegment, offset: int) -> tuple[int, int]:
-    """Returns (position, offset) where the batches wholly below `offset` end. Raises RecordError or OSError."""
-    position, end_offset = 0, segment.base_offset
-    for at, header in segment.headers(_start_below(segment, offset)):
-        if header.next_offset > offset:
-            break
-        position, end_offset = at + header.size_bytes, header.next_offset
-    return position, end_offset
+def end_below(fs: FileSystem, segment: LogSegment, offset: int, gapless_from: int) -> tuple[int, int]:
+    """Returns (position, offset) where the batches and damaged ranges wholly below `offset` end.
+
+    The batches are checked, as the log is to end where the last of them does. Raises RecordError or OSError.
+    """
+    damage = segment.damage
+    ends = [(one.end_position, one.end_offset) for one in damage if one.end_offset <= offset]
+    begin, expected = _start_below(segment, offset)
+    for start, end in intact_bytes(damage, begin, segment.size_bytes):
+        expected = max([expected, *(one.end_offset for one in damage if one.end_position <= start)])
+        for at, header in valid_batches(fs, segment.fd, walk_of(segment, start, end, expected, gapless_from)):
+            if header.next_offset > offset:
+                return max(ends, default=(0, segment.base_offset))
+            ends.append((at + header.size_bytes, expected := header.next_offset))
+    return max(ends, default=(0, segment.base_offset))
 
 
-def _start_below(segment: LogSegment, offset: int) -> int:
-    """Returns the position of a batch that ends at or below `offset`, by an index entry that leads to one; 0 else.
+def _start_below(segment: LogSegment, offset: int) -> tuple[int, int]:
+    """Returns (position, base offset) of a batch that ends at or below `offset`, by an index entry that leads to one.
 
-    An entry may be damaged, and lead behind the file's end, or into a batch.
+    An entry may be damaged, and lead behind the file's end, or into a batch; then it is the segment's beginning.
     """
     floor = segment.offset_index.floor(offset - 1 - segment.base_offset) if segment.trusts_index else None
-    if floor is None:
-        return 0
-    last_offset, position = segment.base_offset + floor[0], floor[1]
-    with suppress(RecordError):
-        if any(at == position and one.last_offset <= last_offset for at, one in islice(segment.headers(position), 1)):
-            return position
-    return 0
+    if floor is not None:
+        last_offset, position = segment.base_offset + floor[0], floor[1]
+        with suppress(RecordError):
+            for at, one in islice(segment.headers(position), 1):
+                if at == position and one.last_offset <= last_offset:
+                    return position, one.base_offset
+    return 0, segment.base_offset
 
 
 def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
@@ -103,7 +111,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
         cut.time_index.cut(end_offset - cut.base_offset)
         if not has_indexes or not cut.load_active():
             holes = [one for one in cut.damage if one.is_hole]
-            cut.recover(AllowedGaps(MAX_LONG), truncate=False, synced=Synced(MAX_LONG, end_offset, is_end=True))
+            cut.recover(AllowedGaps(end_offset), truncate=False, synced=Synced(MAX_LONG, end_offset, is_end=True))
             add_known_holes(fs, cut, holes)
         cut.finish()
         if aborted is None:
@@ -240,7 +248,8 @@ class Truncation:
         try:
             with storage_errors(segment.path):
                 gapless_from = self._segments.gaps.gapless_from
-                return past_damage(self._fs, segment, offset, gapless_from, lambda: end_below(segment, offset))
+                find = partial(end_below, self._fs, segment, offset, gapless_from)
+                return past_damage(self._fs, segment, offset, gapless_from, find)
         except RecordError as error:
             raise StorageError(f"{segment.path}: {error}") from error
 

@@ -180,6 +180,31 @@ def test_nobody_is_sent_a_part_of_a_batch_where_a_file_is_cut_that_was_read_befo
     assert read_all(log, max_bytes) == (list(range(END)), None)
 
 
+@pytest.mark.parametrize("kept_behind", [0, 1, 3])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("kind", [kind for kind in DAMAGE if kind not in COVERED_BY_NOTHING])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_log_is_cut_where_its_batches_end_and_not_where_a_damaged_header_says(
+    is_known: bool, kind: str, place: int, kept_behind: int
+) -> None:
+    fs = fs_with_folder(FOLDER)
+    log = filled(fs)
+    start, end, _ = damage(fs, log, 1, place, DAMAGE[kind])
+    if is_known:
+        assert log.verify().findings
+    cut_at = end + kept_behind * RECORDS
+    assert log.truncate_to(cut_at)
+    assert log.log_end_offset == cut_at
+    log.append(batch(cut_at), leader_epoch=1)
+    log.flush()
+    for _ in range(2):
+        assert log.log_end_offset == cut_at + RECORDS
+        assert read_all(log, 1 << 20) == (list(range(start)), start)
+        assert missing_in(log) == [(start, end)]
+        log.abandon()
+        log = open_log(fs, recovery_point=cut_at + RECORDS, high_watermark=cut_at)
+
+
 def test_a_missing_batch_is_a_hole_of_its_own() -> None:
     fs = fs_with_folder(FOLDER)
     log = filled(fs)
