@@ -109,8 +109,11 @@ def find_batch(  # noqa: PLR0917 -- a range of a file, and what is looked for in
 
 
 def offset_at(fs: FileSystem, fd: int, position: int) -> int:
-    """Returns the base offset of the batch at a position. Raises OSError."""
-    return int(_OFFSET.unpack(fs.pread(fd, _OFFSET.size, position))[0])
+    """Returns the base offset of the batch at a position. Raises CorruptRecordError where the file ends, or OSError."""
+    data = fs.pread(fd, _OFFSET.size, position)
+    if len(data) < _OFFSET.size:
+        raise CorruptRecordError(f"the file ends at {position + len(data)}, and a batch is expected at {position}")
+    return int(_OFFSET.unpack(data)[0])
 
 
 def _check_end(position: int, end: int) -> None:
