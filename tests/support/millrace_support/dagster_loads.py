@@ -23,7 +23,7 @@ import os, signal, sys, time
 from pathlib import Path
 from pyspark import SparkContext
 from millrace_pipelines.runs import child
-from millrace_pipelines.warehouse.load import loader
+from millrace_pipelines.warehouse.load import jobs, loader
 
 MARKER = Path({marker!r})
 
@@ -41,11 +41,11 @@ def at(point):
         act()
 
 child.PipesListener.reached = lambda self, step: at(step)
-run_tasks = loader.run_tasks
+run_tasks = jobs.run_tasks
 def run_tasks_at(*given):
     at("tasks begin")
     return run_tasks(*given)
-loader.run_tasks = run_tasks_at
+jobs.run_tasks = run_tasks_at
 """
 
 
