@@ -170,19 +170,17 @@ def check(fs: CrashFileSystem, lowest: int, highest: int, told: str) -> None:
     assert offset == log.log_end_offset, told
 
 
-def crashes(fs: CrashFileSystem, chance: Random) -> Iterator[CrashFileSystem]:
-    """Yields what a kill and losses of power leave."""
-    yield fs.after_kill()
-    yield fs.after_cut(Random(chance.random()))
-    yield fs.after_cut()
+def crashed(fs: CrashFileSystem, chance: Random) -> CrashFileSystem:
+    """Returns what a kill or a loss of power leaves."""
+    return chance.choice([fs.after_kill, fs.after_cut, lambda: fs.after_cut(Random(chance.random()))])()
 
 
 def each_crash(fs: CrashFileSystem, work: Callable[[], object], chance: Random) -> Iterator[CrashFileSystem]:
-    """Does `work`, and yields what crashes before each of its changes leave, and behind the last one."""
+    """Does `work`, and yields what a crash before each of its changes leaves, and behind the last one."""
     with suppress(AssertionError):  # there was no change
         for _ in fs.each_change(work):
-            yield from crashes(fs, chance)
-    yield from crashes(fs, chance)
+            yield crashed(fs, chance)
+    yield crashed(fs, chance)
 
 
 @pytest.mark.usefixtures("without_logs")
