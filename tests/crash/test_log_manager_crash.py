@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from millrace.errors import StorageError
 from millrace.records.record import NewRecord, decode_records, encode_batch
-from millrace_broker.storage import LogManager, NewLog, TopicPartition
+from millrace_broker.storage import Log, LogManager, NewLog, TopicPartition
 from millrace_broker.storage.data_dirs.meta_properties import FEW
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
@@ -147,3 +148,121 @@ def test_deleted_records_stay_deleted_once_a_checkpoint_was_written(seed: int | 
         again.close()
         third = manager(after)
         assert third.start().logs[0].log_start_offset == start
+
+
+def filled_and_cut(fs: CrashFileSystem, start: int) -> LogManager:
+    """Returns logs of which one starts at an offset, as its checkpoint says."""
+    logs = manager(fs, "/one")
+    logs.start()
+    log = logs.create(KEPT, KEPT_ID, {"flush.messages": "1"})
+    for _ in range(12):
+        log.append(batch(log.log_end_offset), leader_epoch=1)
+    log.raise_log_start_offset(start)
+    list(logs.retention())
+    logs.remove_deleted()
+    logs.checkpoint()
+    return logs
+
+
+@pytest.mark.parametrize(("start", "afresh"), [(7, 0), (7, 30), (1, 30)])
+def test_a_log_that_begins_afresh_has_lost_nothing_at_any_operation(start: int, afresh: int) -> None:
+    """It begins where it did or afresh, and what is between is not damage, whichever names a loss of power keeps."""
+    fs = CrashFileSystem()
+    logs = filled_and_cut(fs, start)
+    first = logs.logs()[KEPT].segments[0].base_offset
+    assert (first > 0) is (start == 7)
+    allowed = {start, afresh} | ({first} if afresh < start else set())  # as the start is lowered before
+
+    def run() -> None:
+        logs.truncate_fully_and_start_at(KEPT, afresh)
+        logs.remove_deleted()
+        logs.checkpoint()
+        logs.remove_deleted()
+
+    for cut_at in fs.each_change(run):
+        for after in (
+            fs.after_kill(),
+            fs.after_cut(),
+            *(fs.after_cut(Random(cut_at * 10 + seed)) for seed in range(4)),
+        ):
+            again = manager(after, "/one")
+            again.start()
+            log = again.logs()[KEPT]
+            assert log.damage == []
+            assert log.log_start_offset in allowed
+    assert not [name for name in fs.listdir(f"/one/{KEPT}") if name.endswith(".deleted")]
+
+
+def has_damage(fs: CrashFileSystem) -> bool:
+    logs = manager(fs, "/one")
+    logs.start()
+    return bool(logs.logs()[KEPT].damage)
+
+
+def test_a_checkpoint_that_a_kill_left_unsynced_is_synced_before_files_go_by_it() -> None:
+    fs = CrashFileSystem()
+    logs = filled_and_cut(fs, 0)
+    log = logs.logs()[KEPT]
+    log.raise_log_start_offset(log.segments[2].base_offset)
+    list(logs.retention())
+    for _ in fs.each_change(logs.remove_deleted):
+        again = fs.after_kill()
+        manager(again, "/one").start()
+        assert not has_damage(again.after_cut())
+
+
+def unsynced(fs: CrashFileSystem) -> tuple[LogManager, Log]:
+    """Returns a log of several segments that were never synced."""
+    logs = manager(fs, "/one")
+    logs.start()
+    log = logs.create(KEPT, KEPT_ID, {"flush.messages": "1000"})
+    for _ in range(12):
+        log.append(batch(log.log_end_offset), leader_epoch=1)
+    return logs, log
+
+
+def test_a_lost_first_segment_above_the_recovery_point_costs_nothing_else_at_any_operation_of_a_start() -> None:
+    fs = CrashFileSystem()
+    logs, log = unsynced(fs)
+    logs.checkpoint()
+    assert log.recovery_point == 0
+    left = fs.after_kill()
+    for name in left.listdir(f"/one/{KEPT}"):
+        if name.startswith(f"{0:020d}."):
+            left.lose(f"/one/{KEPT}/{name}")
+    for _ in left.each_change(lambda: manager(left, "/one").start()):
+        again = manager(left.after_kill(), "/one")
+        again.start()
+        found = again.logs()[KEPT]
+        missing = [(one.start_offset, one.end_offset) for _, one in found.damage]
+        assert (missing, found.log_end_offset) == ([(0, log.segments[1].base_offset)], 12)
+
+
+def test_deleted_segments_that_were_not_synced_are_no_damage_while_checkpoints_are_written() -> None:
+    fs = CrashFileSystem()
+    logs, log = unsynced(fs)
+    log.raise_log_start_offset(log.segments[2].base_offset)
+    list(logs.retention())
+    for cut_at in fs.each_change(logs.checkpoint):
+        for seed in range(8):
+            assert not has_damage(fs.after_cut(Random(cut_at * 10 + seed) if seed else None))
+
+
+def test_a_full_disk_gets_the_room_of_deleted_segments_and_keeps_one_name_of_each() -> None:
+    fs = CrashFileSystem()
+    logs = filled_and_cut(fs, 0)
+    log = logs.logs()[KEPT]
+    bases = [segment.base_offset for segment in log.segments[:2]]
+    log.raise_log_start_offset(log.segments[2].base_offset)
+    list(logs.retention())
+    fs.capacity_bytes = fs.used_bytes
+    before = fs.used_bytes
+    with pytest.raises(StorageError, match="No space left"):
+        logs.remove_deleted()
+    left = [name for name in fs.listdir(f"/one/{KEPT}") if name.endswith(".deleted")]
+    assert left == [f"{base:020d}.log.deleted" for base in bases]
+    assert fs.used_bytes < before
+    assert logs.remove_deleted() == 2
+    again = manager(fs.after_kill(), "/one")
+    again.start()
+    assert (again.logs()[KEPT].log_start_offset, again.logs()[KEPT].damage) == (log.log_start_offset, [])

@@ -89,7 +89,13 @@ NOTICED_BY = {
         TRUNCATION.test_a_log_that_begins_afresh_begins_there_after_a_power_cut_at_any_operation
     ),
     "truncation.cut_segment": POWER_CUT_IN_TRUNCATION,
-    "log_segments.LogSegments.rename_dropped": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
+    "deleted_files.DeletedFiles.leave_name": lambda: (
+        MANAGER.test_a_log_that_begins_afresh_has_lost_nothing_at_any_operation(1, 30)
+    ),
+    "deleted_files.DeletedFiles.leave_sign": lambda: (
+        MANAGER.test_a_log_that_begins_afresh_has_lost_nothing_at_any_operation(7, 0)
+    ),
+    "deleted_files.DeletedFiles.rename_dropped": LOG.test_the_power_goes_while_segments_are_deleted_and_leaves_no_gap,
     "cleaner.SegmentRewriter.rewrite": POWER_CUT_IN_COMPACTION,
     "segment_swap.swap_in": OTHER_ORDER_IN_COMPACTION,
     "segment_swap._finish_swap": COMPACTION.test_the_power_goes_again_at_every_operation_of_finishing_a_swap,

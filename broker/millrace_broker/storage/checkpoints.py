@@ -8,8 +8,11 @@
 The file is replaced as a whole (`write_file_durably`), so a crash leaves the old content or the new. Kafka makes an
 empty file at its first start and fills it later, so an empty one has no entries.
 
-No checksum covers the file. A start takes the entries that can be read (`salvaged_offsets`), and asks each log whether
-they can be true.
+Kafka's format has no checksum. A start takes the entries that can be read (`salvaged_offsets`), and asks each log
+whether they can be true. Where that does not do, the file has an entry more, of a topic whose name no topic can have,
+which Kafka passes over: its offset is the CRC-32C of the lines before (`is_checked`).
+
+    . 0 3632233996
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Iterable, Mapping
 
 from millrace.errors import StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably
+from millrace.records.checksum import crc32c
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 
@@ -26,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 VERSION = "0"
 _ENTRY_WORDS = 3
+_CHECK = TopicPartition(".", 0)
 
 
 class DamagedCheckpointError(StorageError):
@@ -62,9 +67,25 @@ def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
     Raises StorageError where it can't be read, DamagedCheckpointError where it or an entry is malformed.
     """
     try:
-        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)}
+        found = {
+            TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in read_lines(fs, path)
+        }
     except ValueError as error:
         raise DamagedCheckpointError(f"{path}: {error}") from error
+    found.pop(_CHECK, None)
+    return found
+
+
+def is_checked(fs: FileSystem, path: str) -> bool:
+    """Returns whether a checkpoint is as it was written `with_check`. Raises StorageError where it can't be read.
+
+    Neither Apache Kafka nor a former release writes such a file, and where one of them replaces it, that shows.
+    """
+    try:
+        *lines, check = [" ".join(words) for words in read_lines(fs, path)] or [""]
+    except DamagedCheckpointError:
+        return False
+    return check == _check_line(lines)
 
 
 def salvaged_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
@@ -75,6 +96,7 @@ def salvaged_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
         with storage_errors(path):
             lines = read_file(fs, path).decode(errors="replace").splitlines()
         found = dict(entry for line in lines if (entry := _entry(line)) is not None)
+        found.pop(_CHECK, None)
         logger.warning("%s; the %d entries that can be read are taken", error, len(found))
         return found
 
@@ -86,8 +108,16 @@ def _entry(line: str) -> tuple[TopicPartition, int] | None:
     return TopicPartition(words[0], int(words[1])), int(words[2])
 
 
-def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replaces the checkpoint file at `path` by these offsets, synced. Raises StorageError."""
-    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+def write_offsets(
+    fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int], *, with_check: bool = False
+) -> None:
+    """Replaces the checkpoint file at `path` by these offsets, synced; raises StorageError."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    if with_check:
+        lines.append(_check_line(lines))
     with storage_errors(path):
         write_file_durably(fs, path, encode_lines(lines))
+
+
+def _check_line(lines: Iterable[str]) -> str:
+    return f"{_CHECK.topic} {_CHECK.partition} {crc32c(chr(10).join(lines).encode())}"

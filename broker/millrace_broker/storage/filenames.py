@@ -6,7 +6,7 @@
   meta.properties                         which cluster and broker the folder belongs to
   boot-id                                 the start of the machine in which the folder was used last; not Kafka's
   recovery-point-offset-checkpoint        the offset up to which each log is on the disk
-  log-start-offset-checkpoint             first offset of logs that begin inside a segment; of all at a clean stop
+  log-start-offset-checkpoint             first offset of each log
   replication-offset-checkpoint           high watermarks
   cleaner-offset-checkpoint               first dirty offset of each compacted log
   scrub-checkpoint                        up to where the scrubber's round has come (`scrubber.rounds`)
@@ -22,7 +22,7 @@
     <20-digit base offset>.timeindex      timestamp -> offset
     <20-digit base offset>.txnindex       aborted transactions; only where there are any
     <20-digit offset>.snapshot            producers as of a segment's base offset, or of a clean shutdown
-    <any of these>.deleted                cut by retention or replaced by compaction, to be removed
+    <any of these>.deleted                cut by retention or replaced by compaction, to be removed (`log_checkpoints`)
     <any of these>.cleaned                being written by compaction
     <any of these>.healed.tmp             being written in the place of a damaged segment (`healing`)
     <any of these>.swap                   complete, about to take the place of what it was made of

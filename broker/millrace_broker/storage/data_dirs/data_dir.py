@@ -11,7 +11,7 @@ from threading import Lock
 
 from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably
-from millrace_broker.storage.checkpoints import salvaged_offsets, write_offsets
+from millrace_broker.storage.checkpoints import is_checked, salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
 from millrace_broker.storage.failures import DirHealth, is_disk_full, storage_error, storage_errors
 from millrace_broker.storage.filenames import (
@@ -43,6 +43,8 @@ class DataDir:
         self.is_clean = False
         self.recovery_points: Offsets = {}
         self.log_start_offsets: Offsets = {}
+        self.are_starts_known = False
+        """Whether `log_start_offsets` are as this release has written them, by the rules of `log_checkpoints`."""
         self.high_watermarks: Offsets = {}
         self.log_count = 0  # of logs that are here, and of those on their way here
         self.interrupted_moves: list[TopicPartition] = []  # of logs that were on their way here
@@ -68,6 +70,7 @@ class DataDir:
         claim_data_dir(self._fs, self.path, cluster_id=cluster_id, broker_id=broker_id)
         self.recovery_points = salvaged_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT))
         self.log_start_offsets = salvaged_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
+        self.are_starts_known = is_checked(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT))
         self.high_watermarks = salvaged_offsets(self._fs, self._join(REPLICATION_OFFSET_CHECKPOINT))
         self._compacted = salvaged_offsets(self._fs, self._join(CLEANER_OFFSET_CHECKPOINT))
         marker = self._join(CLEAN_SHUTDOWN)
@@ -79,14 +82,17 @@ class DataDir:
 
         Before that it writes the id of the machine's last start, if that is known. On a full disk the former id stays,
         so that after a crash a loss of power is reported once more. Raises StorageError.
+
+        The names are synced in any case. A kill may have come before the sync of a checkpoint that was just read, and a
+        loss of power must not bring the former one back, by which files are still needed that a start removes.
         """
         if boot_id is not None and boot_id != read_boot_id(self._fs, self.path):
             self._write_boot_id(boot_id)
-        if self.is_clean:
-            marker = self._join(CLEAN_SHUTDOWN)
-            with storage_errors(marker):
+        marker = self._join(CLEAN_SHUTDOWN)
+        with storage_errors(marker):
+            if self.is_clean:
                 self._fs.unlink(marker)
-                self._fs.fsync_dir(self.path)
+            self._fs.fsync_dir(self.path)
 
     def _write_boot_id(self, boot_id: str) -> None:
         try:
@@ -156,12 +162,36 @@ class DataDir:
                 remove_tree(self._fs, self._join(name))
         return len(names)
 
-    def write_checkpoints(self, recovery_points: Offsets, log_start_offsets: Offsets) -> None:
+    def write_checkpoints(
+        self, recovery_points: Offsets, log_start_offsets: Offsets, *, are_starts_known: bool
+    ) -> None:
         """Replaces the checkpoints of recovery points and of log start offsets; raises StorageError."""
         write_offsets(self._fs, self._join(RECOVERY_POINT_CHECKPOINT), recovery_points)
         self.recovery_points = recovery_points
-        write_offsets(self._fs, self._join(LOG_START_OFFSET_CHECKPOINT), log_start_offsets)
-        self.log_start_offsets = log_start_offsets
+        path = self._join(LOG_START_OFFSET_CHECKPOINT)
+        try:
+            write_offsets(self._fs, path, log_start_offsets, with_check=are_starts_known)
+        except StorageError:
+            if are_starts_known:
+                self._assume_either(log_start_offsets)
+            raise
+        self.log_start_offsets, self.are_starts_known = log_start_offsets, are_starts_known
+
+    def _assume_either(self, log_start_offsets: Offsets) -> None:
+        """Keeps the lower one of two starts of a log, as a write that has failed may have replaced the file or not."""
+        old = self.log_start_offsets
+        either = {**old, **log_start_offsets}
+        if self.are_starts_known:
+            either = {key: min(offset, old.get(key, offset)) for key, offset in either.items()}
+        self.log_start_offsets, self.are_starts_known = either, True
+
+    def known_start(self, topic_partition: TopicPartition) -> int | None:
+        """Returns where the next start would know that a log begins; None where it would not.
+
+        It would not in a backup, whose logs were copied later, and which has no recovery points (docs/deploy.md).
+        """
+        is_known = self.are_starts_known and topic_partition in self.recovery_points
+        return self.log_start_offsets.get(topic_partition) if is_known else None
 
     def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Removes partitions whose logs are about to be made from the checkpoints; raises StorageError.
@@ -173,6 +203,7 @@ class DataDir:
             self.write_checkpoints(
                 {key: offset for key, offset in self.recovery_points.items() if key not in gone},
                 {key: offset for key, offset in self.log_start_offsets.items() if key not in gone},
+                are_starts_known=self.are_starts_known,
             )
 
     def write_high_watermarks(self, high_watermarks: Offsets) -> None:

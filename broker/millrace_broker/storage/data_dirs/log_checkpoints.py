@@ -4,8 +4,19 @@ Any thread may write them, those of one folder one at a time: the folder's `chec
 also while a log of it is moved, made or cut. Several locks are taken in the order of the folders.
 
 A log start offset is written once the log is synced up to there. So one above the end of a log that is found at a start
-is wrong, and deletes nothing. As a rule only logs have one that start inside a segment, as in Apache Kafka; at a clean
-stop all have, so that the next start sees whether the first segments are still there.
+is wrong, and deletes nothing. All logs have one, and not only those that start inside a segment, as in Apache Kafka: so
+the next start sees whether the first segments are still there. Who deletes first segments leaves the `.log` of each as
+`.log.deleted`, which tells that they are not lost (`lost_segments`). Such a name stays until the log start offset on
+the disk lies above what it stands for (`take_deleted`).
+
+    step                                                        what a crash behind it leaves, with 0 as known start
+    1  rename 0.log -> 0.log.deleted, synced                    the log begins at 10: the name says why
+    2  once the delay is over, write the checkpoint: 10         the same, and the name is not needed any more
+    3  remove 0.log.deleted                                     the same
+
+Without room for step 2 the file is emptied, and its name stays. Before a truncation lowers the checkpoint below the
+first segment, an empty file with such a name is made there. Files of Apache Kafka and of former releases, which keep no
+such names, have no CRC-32C (`checkpoints`): what begins later than they say is not lost. So it is in a backup.
 """
 
 from __future__ import annotations
@@ -50,12 +61,35 @@ class LogCheckpoints:
         """Writes recovery points and log start offsets. Raises StorageError after all folders were tried."""
         self.each_online_dir(self.write, data_dirs)
 
-    def write(self, data_dir: DataDir, *, is_clean_stop: bool = False) -> None:
+    def write(self, data_dir: DataDir) -> None:
         """Writes recovery points and log start offsets of a folder's logs. The caller holds its `checkpoints_lock`.
 
-        At a clean stop all logs are synced. Raises StorageError.
+        Raises StorageError.
         """
-        self._write(data_dir, self._table.in_dir(data_dir), has_all_starts=is_clean_stop)
+        self._write(data_dir, self._table.in_dir(data_dir))
+
+    def take_deleted(self, data_dir: DataDir) -> tuple[list[tuple[Log, list[str]]], StorageError | None]:
+        """Takes the files that are due from the lists of a folder's logs, for `DeletedFiles.remove`.
+
+        Where the next start would miss them, the checkpoints are written before, or the error is returned: then names
+        stay in the lists, as signs that the segments are not lost.
+        """
+        failure: StorageError | None = None
+        with data_dir.checkpoints_lock:
+            due = {key: log for key, log in self._table.in_dir(data_dir).items() if log.deleted.are_due}
+            if any(_begins_above(log, data_dir.known_start(key)) for key, log in due.items()):
+                try:
+                    self._write_if_online(data_dir)
+                except StorageError as error:
+                    failure = error
+            return [
+                (log, log.deleted.take_due(keeps_names=_begins_above(log, data_dir.known_start(key))))
+                for key, log in due.items()
+            ], failure
+
+    def _write_if_online(self, data_dir: DataDir) -> None:
+        if data_dir.is_held and data_dir.is_online:
+            self.write(data_dir)
 
     def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
         """Writes the checkpoints of the folder that a log is about to move to, the log's offsets included.
@@ -87,14 +121,17 @@ class LogCheckpoints:
 
     def _lower(self, data_dir: DataDir, offsets: Mapping[TopicPartition, int]) -> None:
         logs, known = self._table.in_dir(data_dir), data_dir.log_start_offsets
+        for key, offset in offsets.items():
+            if _begins_above(logs[key], offset):
+                logs[key].deleted.leave_sign(offset)
         starts = {
-            key: log.log_start_offset if log.log_start_offset <= log.recovery_point else known.get(key, 0)
+            key: log.log_start_offset if log.log_start_offset <= log.recovery_point else known.get(key)
             for key, log in logs.items()
-            if log.starts_inside_segment
         }
         data_dir.write_checkpoints(
-            {key: min(log.recovery_point, offsets.get(key, MAX_LONG)) for key, log in logs.items()},
-            {key: min(start, offsets.get(key, MAX_LONG)) for key, start in starts.items()},
+            {key: min(offset, offsets.get(key, MAX_LONG)) for key, offset in _recovery_points(logs).items()},
+            {key: min(start, offsets.get(key, MAX_LONG)) for key, start in starts.items() if start is not None},
+            are_starts_known=data_dir.are_starts_known,
         )
         watermarks = data_dir.high_watermarks
         lower = {key: min(offset, offsets.get(key, MAX_LONG)) for key, offset in watermarks.items()}
@@ -136,13 +173,29 @@ class LogCheckpoints:
         if failures:
             raise failures[0]
 
-    def _write(self, data_dir: DataDir, logs: Mapping[TopicPartition, Log], *, has_all_starts: bool = False) -> None:
+    def _write(self, data_dir: DataDir, logs: Mapping[TopicPartition, Log]) -> None:
         for log in logs.values():
-            if log.starts_inside_segment and log.log_start_offset > log.recovery_point:
+            if log.log_start_offset > log.recovery_point:
                 log.flush()
         data_dir.write_checkpoints(
-            {key: log.recovery_point for key, log in logs.items()},
-            {key: log.log_start_offset for key, log in logs.items() if has_all_starts or log.starts_inside_segment},
+            _recovery_points(logs),
+            {key: log.log_start_offset for key, log in logs.items()},
+            are_starts_known=True,
         )
         for log in logs.values():
             log.name_damage()
+
+
+def _recovery_points(logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, int]:
+    """Returns each log's recovery point; segments below it that are not the log's any more get other names before.
+
+    They need not be synced, and a start that found one by its name would take it for damage. Raises StorageError.
+    """
+    points = {key: log.recovery_point for key, log in logs.items()}
+    for log in logs.values():
+        log.deleted.rename_dropped()
+    return points
+
+
+def _begins_above(log: Log, offset: int | None) -> bool:
+    return offset is not None and offset < log.segments[0].base_offset

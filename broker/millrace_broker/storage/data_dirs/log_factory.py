@@ -83,7 +83,7 @@ class LogFactory:
             high_watermark=data_dir.high_watermarks.get(topic_partition, 0),
             log_start_offset=data_dir.log_start_offsets.get(topic_partition, 0),
             clean=data_dir.is_clean,
-            is_start_known=data_dir.is_clean and topic_partition in data_dir.log_start_offsets,
+            is_start_known=data_dir.known_start(topic_partition) is not None,
             first_dirty_offset=data_dir.first_dirty_offset(topic_partition),
             health=data_dir.health,
             lane=data_dir.lane,

@@ -11,7 +11,8 @@ A crash may cost what lies above the recovery point, from the first damaged byte
 
 | part | what it does |
 |---|---|
-| `log_segments` | holds the segments and the offsets at which the log starts and ends, deletes and replaces files |
+| `log_segments` | holds the segments and the offsets at which the log starts and ends, and replaces files |
+| `deleted_files` | renames and removes the files of deleted segments |
 | `leader_append` | checks what is sent, gives it offsets and writes it, by way of `SegmentWriter`, which rolls |
 | `follower_append` | writes what was fetched from the leader as it is; by `truncation` cuts the end off, or all |
 | `log_reader` | finds and reads batches, times and aborted transactions |
@@ -66,7 +67,7 @@ class Log:
 
     __slots__ = (
         "_clock", "_flushing", "_follower", "_fs", "_leader", "_noted", "_reader", "_segments", "_writer",
-        "config", "directory", "healing", "leader_epochs", "producers", "recovery", "topic_partition",
+        "config", "deleted", "directory", "healing", "leader_epochs", "producers", "recovery", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -105,7 +106,7 @@ class Log:
         self._segments = segments = LogSegments(
             fs, clock, directory, topic_partition, loaded.segments,
             start_offset=loaded.log_start_offset, end_offset=loaded.next_offset, health=health or DirHealth(directory),
-            gaps=loaded.offset_gaps(fs, directory, first_dirty_offset),
+            gaps=loaded.offset_gaps(fs, directory, first_dirty_offset), deleted=loaded.deleted,
         )  # fmt: skip
         # After a clean shutdown names are synced too, but for those of files that had to be rebuilt.
         segments.names_changed = not clean or any(segment.was_recovered for segment in loaded.segments)
@@ -115,6 +116,7 @@ class Log:
         except BaseException:
             self._release_files()
             raise
+        self.deleted = segments.deleted
         self.healing = LogHealing(fs, segments, self._writer, self.producers, self.leader_epochs, loaded.noted.damage)
         self._noted = loaded.noted
         self.recovery = loaded.report(topic_partition, segments.start_offset)
@@ -229,11 +231,6 @@ class Log:
     def truncations(self) -> int:
         """The number of truncations since the log was opened, by which a reader on another thread notices one."""
         return self._segments.truncations
-
-    @property
-    def starts_inside_segment(self) -> bool:
-        """Whether the log start offset lies inside the first segment, so that only a checkpoint keeps it."""
-        return self.log_start_offset > self._segments.now[0].base_offset or self._segments.has_dropped
 
     def reconfigure(self, config: LogConfig) -> None:
         """Sets the log's settings, from the next append on; an open segment keeps its index sizes.
@@ -410,8 +407,9 @@ class Log:
         return report
 
     def remove_deleted(self) -> int:
-        """Renames the files of deleted segments, and removes those due; returns how many. Raises StorageError."""
-        return self._segments.remove_deleted()
+        """Does without checkpoints what `LogManager.remove_deleted` does. Raises StorageError."""
+        self.deleted.rename_dropped()
+        return self.deleted.remove(self.deleted.take_due())
 
     def replace_segments(self, old: Sequence[LogSegment], new: LogSegment, *, truncations: int) -> bool:
         """Puts a compacted segment in place of `old`; returns false if the log has changed (`LogSegments.replace`)."""
@@ -482,7 +480,7 @@ class Log:
                 return
             try:
                 if self._segments.health.reason is None:
-                    self._segments.rename_dropped()
+                    self.deleted.rename_dropped()
                     self._flushing.finish()
                     self.name_damage()
             finally:

@@ -6,9 +6,7 @@
     insert_behind   puts a new segment into a hole, where files of segments were lost (`healing`)
     restart         goes on behind what a truncation has left
 
-Renamed files are removed by `remove_deleted` once `file.delete.delay.ms` is over; a start removes them at once. A crash
-leaves the newest of the segments that were dropped and not renamed yet, so a log may start below where it did, and has
-no gap.
+What happens to the files of dropped and replaced segments, `deleted_files` says.
 
 Threads: `now` is an immutable value, which any thread may take and keep; one that needs the end offset too reads it
 before. `begin`, `drop_first`, `restart` and `release_replaced` belong to the log's own thread, `replace` to that of
@@ -55,7 +53,8 @@ from millrace_broker.storage.failures import (
     storage_error,
     storage_errors,
 )
-from millrace_broker.storage.filenames import DELETED_FILE_SUFFIX, TopicPartition
+from millrace_broker.storage.filenames import TopicPartition
+from millrace_broker.storage.log.deleted_files import DeletedFiles
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.offset_gaps import OffsetGaps
@@ -133,7 +132,7 @@ class LogSegments:
     """
 
     __slots__ = (
-        "_clock", "_deleted", "_dropped", "_dropped_lock", "_fs", "_now_lock", "_released", "_replaced", "directory",
+        "_fs", "_now_lock", "_released", "_replaced", "deleted", "directory",
         "end_offset", "gaps", "health", "high_watermark", "is_closed", "is_held", "names_changed", "names_lock", "now",
         "start_offset", "topic_partition", "truncations",
     )  # fmt: skip
@@ -150,7 +149,9 @@ class LogSegments:
         end_offset: int,
         health: DirHealth,
         gaps: OffsetGaps,
+        deleted: Iterable[str] = (),
     ) -> None:
+        """Takes the loaded segments, and the paths of files of deleted ones that are left, which are due."""
         self.directory = directory
         self.gaps = gaps
         self.topic_partition = topic_partition
@@ -165,11 +166,8 @@ class LogSegments:
         self.names_lock = Lock()
         self._now_lock = Lock()
         self._fs = fs
-        self._clock = clock
+        self.deleted = DeletedFiles(fs, clock, directory, health, deleted)
         # Lists, as nearly all logs have none of these, and an empty deque takes 0.7 KB.
-        self._deleted: list[tuple[int, str]] = []
-        self._dropped: list[tuple[int, LogSegment, str]] = []  # with the producers' snapshot at its base
-        self._dropped_lock = Lock()
         self._replaced: list[LogSegment] = []
         self._released: list[ref[LogSegment]] = []  # replaced, and perhaps still held by readers
         self.truncations = 0
@@ -233,37 +231,17 @@ class LogSegments:
             with storage_errors(segment.path), suppress(RecordError):
                 yield from _headers_in(segment, offset)
 
-    @property
-    def has_dropped(self) -> bool:
-        """Whether the files of deleted segments are not renamed yet: a log opened now would begin with them."""
-        return bool(self._dropped)
-
     def drop_first(self, snapshot: str, delay_ms: int) -> None:
         """Takes the oldest segment out, so that the log starts at the next one.
 
-        `rename_dropped` later renames its files and the producer `snapshot` at its base offset.
+        Its files and the producer `snapshot` at its base offset are renamed later (`DeletedFiles.rename_dropped`).
         """
         segment = self.now[0]
-        self._dropped.append((self._clock.monotonic_ms() + delay_ms, segment, snapshot))
+        self.deleted.drop(segment, snapshot, delay_ms)
         with self._now_lock:
             self.now = SegmentSequence(self.now[1:])
         self.start_offset = max(self.start_offset, self.now[0].base_offset)
         segment.release()
-
-    def rename_dropped(self) -> None:
-        """Adds `.deleted` to the files of the segments taken out, oldest first; on any thread. Raises StorageError.
-
-        Each segment's names are synced before the next one's change, so a crash leaves no gap. A failed rename is tried
-        again.
-        """
-        with self._dropped_lock, storage_errors(self.directory):
-            while self._dropped and not self.is_closed and self.health.reason is None:
-                due_ms, segment, snapshot = self._dropped[0]
-                for path in (*segment.file_paths(), *([snapshot] if self._fs.exists(snapshot) else [])):
-                    self._fs.rename(path, path + DELETED_FILE_SUFFIX)
-                    self._deleted.append((due_ms, path + DELETED_FILE_SUFFIX))
-                self._fs.fsync_dir(self.directory)
-                del self._dropped[0]
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment, truncations: int, delay_ms: int) -> bool:
         """Puts a new segment in place of the old ones that it was made of; returns whether it did.
@@ -285,8 +263,7 @@ class LogSegments:
                 raise storage_error(self.directory, error) from error
             with self._now_lock:
                 self.now = self.now.with_replaced(old, new)
-            due_ms = self._clock.monotonic_ms() + delay_ms
-            self._deleted.extend((due_ms, path) for path in deleted)
+            self.deleted.add(deleted, delay_ms)
             self._replaced.extend(old)
         return True
 
@@ -330,30 +307,10 @@ class LogSegments:
                 finally:
                     segment.release()
 
-    def remove_deleted(self) -> int:
-        """Does `rename_dropped`, and removes the files whose delay is over; returns how many.
-
-        Raises StorageError.
-        """
-        self.rename_dropped()
-        removed = 0
-        while (path := self._next_due()) is not None:
-            with storage_errors(path):
-                if self._fs.exists(path):
-                    self._fs.unlink(path)
-                    removed += 1
-        return removed
-
-    def _next_due(self) -> str | None:
-        with self._dropped_lock:
-            is_due = self._deleted and self._deleted[0][0] <= self._clock.monotonic_ms()
-            return self._deleted.pop(0)[1] if is_due else None
-
     def close(self) -> None:
         """Closes all segments; from then on the log takes no write and no flush."""
         self.is_closed = True
-        with self._dropped_lock:  # as the folder may get another name now
-            self._dropped.clear()
+        self.deleted.forget_dropped()
         for segment in self.now:
             segment.release()
 

@@ -6,12 +6,16 @@
     step                                                            what a crash behind it leaves
     1  give up repaired ranges above the offset                     the log as it was
     2  remove segments above the offset, the last one first,        the log up to one of them
-       each with a sync of the folder
+       each with a sync of the folder; of the first one of all
+       the .log stays, emptied, as .log.deleted
     3  cut the .log of the segment that holds the offset, sync it   the log up to the offset
        cut .index and .timeindex, replace .txnindex, sync all       the same, with indexes that fit or are rebuilt
     4  begin a new active segment there; where it is the first,     the same
        its name is synced, as a log begins at the first name
     5  drop leader epochs and producers' snapshots above it         the same: a start drops them too
+
+Where all are removed, the log may go on above its first segment, and the checkpoint's log start offset lies below that
+until it is written again. The `.log.deleted` tells a start that nothing in between is lost (`log_checkpoints`).
 
 At every step the log is a prefix of what it was, and nothing is appended before the last one. The caller lowers the
 checkpoints in the data folder first (`LogManager.truncate_to`): what they call synced is never cut at a start. Where
@@ -21,12 +25,12 @@ A batch that holds the offset is cut off whole. So the log may end below the off
 left offsets out.
 
 **No byte of what was cut, nor of what takes its place, reaches a reader who has found batches before**
-(`LogSlice`). The files of removed segments are emptied before their names go, also those that compaction has replaced
-and a reader still holds. A file that was cut is never appended to again. So a reader comes to the end of a file, which
+(`LogSlice`). The files of removed segments are emptied, and so are those that compaction has replaced and a reader
+still holds. A file that was cut is never appended to again. So a reader comes to the end of a file, which
 is an error, and can't tell what else may have been there.
 
 Policies decide which of the oldest segments retention may delete (`storage.retention`); here they are taken out of the
-log, and their files go on another thread (`LogSegments.rename_dropped`).
+log, and their files go on another thread (`deleted_files`).
 """
 
 from __future__ import annotations
@@ -211,7 +215,7 @@ class Truncation:
     def _begin(self, end_offset: int) -> None:
         """Lowers the log end, high watermark and recovery point to `end_offset`: nothing above is read any more."""
         segments = self._segments
-        segments.rename_dropped()  # or else one of these names may be given again
+        segments.deleted.rename_dropped()  # or else one of these names may be given again
         segments.truncations += 1
         segments.end_offset = end_offset
         segments.gaps.cut(end_offset)
@@ -222,6 +226,8 @@ class Truncation:
 
     def _remove(self, removed: Sequence[LogSegment]) -> None:
         for segment in reversed(removed):
+            if segment is self._segments.now[0]:
+                self._segments.deleted.leave_name(segment)
             self._fs.truncate(segment.fd, 0)
             for path in segment.file_paths():
                 self._fs.unlink(path)

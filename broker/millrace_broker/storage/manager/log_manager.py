@@ -324,11 +324,21 @@ class LogManager:
     def remove_deleted(self) -> int:
         """Removes files and folders whose `file.delete.delay.ms` is over; returns how many.
 
-        Raises StorageError after all were tried.
+        A data folder's checkpoints are written before, where they say that a log begins with what is removed. Raises
+        StorageError after all were tried.
         """
         self.moves.rename_dropped()
-        works = [*(log.remove_deleted for log in self._table.logs.values()), self._deleted.remove_due]
-        return sum(each_tried(works, lambda work: work(), "removal of deleted files"))
+        works: list[Callable[[], int | None]] = [log.deleted.rename_dropped for log in self._table.logs.values()]
+        works += [partial(self._remove_due, data_dir) for data_dir in self.dirs.all]
+        works.append(self._deleted.remove_due)
+        return sum(each_tried(works, lambda work: work() or 0, "removal of deleted files"))
+
+    def _remove_due(self, data_dir: DataDir) -> int:
+        taken, failure = self.checkpoints.take_deleted(data_dir)
+        removed = sum(each_tried(taken, lambda one: one[0].deleted.remove(one[1]), "removal of deleted files"))
+        if failure is not None:
+            raise failure
+        return removed
 
     def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> list[VerifyReport]:
         """Checks every byte of every log of `topics`, None for all; raises StorageError."""
@@ -384,7 +394,7 @@ class LogManager:
 
     def _close_dir(self, data_dir: DataDir, *, epochs_are_raised: bool) -> None:
         failures = close_all(self._table.in_dir(data_dir).values(), self._recovery_threads)
-        self.checkpoints.write(data_dir, is_clean_stop=not failures)
+        self.checkpoints.write(data_dir)
         if failures:
             raise failures[0]
         if data_dir.is_clean or epochs_are_raised:

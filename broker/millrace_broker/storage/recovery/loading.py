@@ -7,10 +7,12 @@ Damage that began below the recovery point, or any after a clean shutdown, was s
 `damaged-ranges` names them, and the log goes on behind them. Damage at the recovery point or above, after a crash, ends
 the log: what follows is cut, and a warning says how many bytes.
 
-Where the first segments have lost their `.log`, they are missing, too: an index that is left tells where the log began,
-and after a clean stop the log start offset of the checkpoint does. After a crash that may be older than retention.
-So it tells in a compacted log that a segment between two others is lost, and was not compacted away. The next start
-knows that only from `damaged-ranges`: it keeps the holes that are named there, as far as nothing has filled them.
+Where the first segments have lost their `.log`, they are missing, too, synced or not: an index that is left tells where
+the log began, and so does the log start offset of the checkpoint (`lost_segments`).
+
+An index that is left tells in a compacted log, too, that a segment between two others is lost, and was not compacted
+away. The next start knows that only from `damaged-ranges`: it keeps the holes that are named there, as far as nothing
+has filled them.
 
 Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
 Where nothing is left of the end, not even damaged bytes, a second checkpoint, that of the high watermark, must say that
@@ -43,6 +45,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError
@@ -60,6 +63,7 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
+from millrace_broker.storage.recovery.lost_segments import is_missing, lost_segments, signs_of_deletion
 from millrace_broker.storage.recovery.offset_gaps import OffsetGaps, known_at_start, read_allowed
 from millrace_broker.storage.recovery.range_files import (
     Checksums,
@@ -72,6 +76,7 @@ from millrace_broker.storage.recovery.range_files import (
 )
 from millrace_broker.storage.reports import LogRecovery
 from millrace_broker.storage.segments.damage import (
+    ENDS_EARLY,
     AllowedGaps,
     DamagedRange,
     RepairedRange,
@@ -94,7 +99,8 @@ TEMPORARY_SUFFIX = ".tmp"
 class Promises:
     """A log's offsets in its data folder's checkpoints, on which recovery relies; 0 where a checkpoint has no entry.
 
-    `was_clean` says that the last shutdown synced all, and `is_start_known` that it wrote down where the log starts.
+    `was_clean` says that the last shutdown synced all, and `is_start_known` that a log that begins above
+    `log_start_offset` has lost segments, unless names of deleted ones are left (`lost_segments`).
     Segments of a log that was compacted elsewhere may end before the next one begins (`may_end_early`).
     """
 
@@ -131,6 +137,7 @@ class LoadedLog:
     recovered_segments: int = 0
     truncated_bytes: int = 0
     dropped_segments: int = 0
+    deleted: list[str] = field(default_factory=list)
     noted: Noted = field(default_factory=lambda: Noted({}, None))
 
     def offset_gaps(self, fs: FileSystem, directory: str, first_dirty_offset: int | None) -> OffsetGaps:
@@ -191,6 +198,7 @@ class _Loading:
         self._is_named_damage_known = True
         self._checksums: Checksums | None = None
         self._lost: list[int] = []
+        self._first = 0  # the base offset of the first segment that is not lost
 
     def load(self) -> None:
         fs, directory, loaded = self._fs, self._directory, self._loaded
@@ -206,9 +214,12 @@ class _Loading:
             self._checksums = read_checksums(fs, directory)
         files = {name: parsed for name in names if (parsed := parse_segment_file_name(name))}
         is_just_made = not self._promises.log_start_offset and _is_just_made(fs, directory, files)
+        bases: list[int] = []
         if not is_just_made:
-            self._lost = _lost(names, files, self._promises, may_end_early=self._may_end_early)
-        bases = [] if is_just_made else sorted([*self._lost, *_tidy(fs, directory, names, files, self._lost)])
+            self._lost = lost_segments(names, files, self._promises.log_start_offset, may_end_early=self._may_end_early)
+            signs = self._check_first(names, files)
+            bases = sorted([*self._lost, *_tidy(fs, directory, [*{*names} - {*signs}], files, self._lost)])
+            self._name_first()
         loaded.next_offset = self._promises.log_start_offset
         for base, next_base in zip(bases, [*bases[1:], None], strict=False):
             if not self._take(base, next_base):
@@ -221,6 +232,33 @@ class _Loading:
         self._check_end()
         self._check_start()
         self._name_damage()
+
+    def _check_first(self, names: Collection[str], files: Mapping[str, tuple[int, str]]) -> Collection[str]:
+        """Adds a segment at the known start to the lost ones, if the log begins above it and no deletion says why.
+
+        Returns the names that say it: they stay, in the log's list of files to remove.
+        """
+        logs, start = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}, self._promises.log_start_offset
+        first = min(logs.union(self._lost), default=0)
+        self._first = min(logs, default=0)
+        if not (self._promises.is_start_known and logs and start < first):
+            return ()
+        signs = [] if self._promises.was_clean else signs_of_deletion(names, start, first)
+        self._loaded.deleted = [os.path.join(self._directory, name) for name in signs]
+        if not signs:
+            self._lost.insert(0, start)
+        return signs
+
+    def _name_first(self) -> None:
+        """Writes down what is lost before the first segment, before it gets files: a crash would leave them empty.
+
+        They would look like those of a segment that was not synced, behind which a log ends.
+        """
+        lost = [base for base in self._lost if base < self._first]
+        if lost and self._is_named_damage_known:
+            holes = {base: (DamagedRange(base, end, 0, 0, ENDS_EARLY),) for base, end in pairwise([*lost, self._first])}
+            named = {**self._named, **holes}
+            self._named = named if self._write_damage(named) else self._named
 
     def _read_damage(self) -> None:
         try:
@@ -238,7 +276,8 @@ class _Loading:
         is_known = self._is_named_damage_known and are_still_there(self._fs, segment.fd, named, base)
         segment.damage = named if is_known else ()
         was_clean, recovery_point = self._promises.was_clean, self._promises.recovery_point
-        if next_base is not None and (was_clean or next_base <= recovery_point):
+        is_hole = next_base is not None and is_known and is_missing(named, base, next_base)
+        if next_base is not None and (was_clean or is_hole or next_base <= max(recovery_point, self._first)):
             # At the recovery point itself the batches are synced, but perhaps not the last index entries.
             is_synced = base not in self._lost and (was_clean or next_base < recovery_point)
             self._take_closed(segment, next_base, trusts=is_known and is_synced and self._has_its_aborted(segment))
@@ -376,49 +415,25 @@ class _Loading:
         for segment in self._loaded.segments:
             for one in segment.damage:
                 logger.error("%s: %s", segment.path, one)
-        named = self._named
-        if damage != self._named or not self._is_named_damage_known:
-            try:
-                write_damage(self._fs, self._directory, damage)
-            except OSError as error:
-                if not is_disk_full(error):
-                    raise
-            else:
-                named = damage
-        self._loaded.noted = Noted(named, self._checksums)
+        is_named = damage == self._named and self._is_named_damage_known
+        is_named = is_named or self._write_damage(damage)
+        self._loaded.noted = Noted(damage if is_named else self._named, self._checksums)
+
+    def _write_damage(self, damage: Damage) -> bool:
+        """Writes `damaged-ranges`; returns false without room for it."""
+        try:
+            write_damage(self._fs, self._directory, damage)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return True
 
 
 def _is_just_made(fs: FileSystem, directory: str, files: Collection[str]) -> bool:
     """Returns whether the folder is new: it has the empty file of its first segment, and none of another."""
     first = segment_file_name(0, LOG_SUFFIX)
     return len(files) == 1 and first in files and not file_size(fs, os.path.join(directory, first))
-
-
-def _lost(
-    names: Collection[str], files: Mapping[str, tuple[int, str]], promises: Promises, *, may_end_early: bool
-) -> list[int]:
-    """Returns the base offsets of segments that have lost their `.log`, and have not been deleted.
-
-    Where nothing is left of the first ones, one begins at the log start offset, if that is known.
-
-    Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. A segment
-    that was replaced has left names for all of its files. Without those before the first segment the log would begin
-    later, and where it is led, so would all other replicas. One between two others leaves a gap: that shows by itself,
-    unless the segment before it `may_end_early`, as in a compacted log. Behind the last one none is missed.
-    """
-    logs = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}
-    first, last = min(logs, default=0), max(logs, default=0)
-    begin = 0 if first > promises.log_start_offset else first
-    end = last if may_end_early else first
-    left = [(name, base) for name, (base, _) in files.items() if begin <= base < end and base not in logs]
-    lost = {
-        base
-        for name, base in left
-        if segment_file_name(base, LOG_SUFFIX) + DELETED_FILE_SUFFIX not in names or name + DELETED_FILE_SUFFIX in names
-    }
-    if promises.is_start_known and logs and promises.log_start_offset < min(logs | lost):
-        lost.add(promises.log_start_offset)
-    return sorted(lost)
 
 
 def _tidy(

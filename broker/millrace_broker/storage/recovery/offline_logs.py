@@ -68,6 +68,7 @@ from millrace_broker.storage.recovery.range_files import (
 )
 from millrace_broker.storage.reports import LogFinding
 from millrace_broker.storage.segments.damage import (
+    ENDS_EARLY,
     DamagedRange,
     RepairedRange,
     are_still_there,
@@ -187,7 +188,7 @@ class _Parts:
             yield from self._between(start, end, until)
         if self._next_offset < self._context.must_reach:
             end = self._context.must_reach
-            yield DamagedRange(self._next_offset, end, size_bytes, size_bytes, "the segment ends too early")
+            yield DamagedRange(self._next_offset, end, size_bytes, size_bytes, ENDS_EARLY)
 
     def _between(self, start: int, end: int, until: int) -> Iterator[ValidBatch | DamagedRange]:
         """Yields batches and damaged ranges between two positions; damage up to `end` goes up to offset `until`."""

@@ -51,6 +51,9 @@ MAX_CODEC_ID = max(Codec)
 Headers = list[BatchHeader]
 
 
+ENDS_EARLY = "the segment ends too early"
+
+
 class DamagedRange(NamedTuple):
     """The offsets from `start_offset` to before `end_offset`, which a segment can't give, and where their bytes are."""
 

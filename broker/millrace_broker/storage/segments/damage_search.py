@@ -29,6 +29,7 @@ from millrace.errors import RecordError
 from millrace.fs import FileSystem
 from millrace_broker.storage.batches.salvage import SearchBounds, ValidBatch, batch_behind, segment_bounds, valid_at
 from millrace_broker.storage.segments.damage import (
+    ENDS_EARLY,
     AllowedGaps,
     DamagedRange,
     DamagedRangeError,
@@ -179,7 +180,7 @@ def set_aside_from(fs: FileSystem, segment: LogSegment, offset: int, gapless_fro
 
 def set_aside_end(segment: LogSegment, offset: int) -> None:
     """Adds to a closed segment the hole from an offset up to the segment behind it, which begins too late."""
-    end, reason = segment.size_bytes, "the segment ends too early"
+    end, reason = segment.size_bytes, ENDS_EARLY
     _add(segment, DamagedRange(offset, segment.next_offset, end, end, reason))
 
 
@@ -219,6 +220,6 @@ def note_missing(segment: LogSegment, end_offset: int) -> None:
     """Adds a damaged range from a segment's end up to `end_offset`, if the segment ends before that."""
     if segment.next_offset < end_offset:
         position = segment.size_bytes
-        missing = DamagedRange(segment.next_offset, end_offset, position, position, "the segment ends too early")
+        missing = DamagedRange(segment.next_offset, end_offset, position, position, ENDS_EARLY)
         segment.add_damage(missing)
         segment.next_offset = end_offset

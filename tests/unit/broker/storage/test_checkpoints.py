@@ -6,7 +6,7 @@ from millrace.errors import InconsistentClusterIdError, StorageError
 from millrace.fs import read_file
 from millrace.records.batch import BatchHeader, read_header
 from millrace.records.record import NewRecord, encode_batch
-from millrace_broker.storage.checkpoints import read_offsets, write_offsets
+from millrace_broker.storage.checkpoints import is_checked, read_offsets, salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir, read_topic_id, write_topic_id
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
@@ -35,6 +35,23 @@ def test_offsets_come_back_and_look_as_kafka_writes_them() -> None:
     write_offsets(fs, "/checkpoint", offsets)
     assert read_file(fs, "/checkpoint") == b"0\n2\na 0 7\nb 1 1099511627776\n"
     assert read_offsets(fs.after_cut(), "/checkpoint") == offsets
+
+
+@pytest.mark.parametrize("offsets", [{}, {TopicPartition("a", 0): 7, TopicPartition("b", 1): 0}])
+def test_a_check_is_no_entry_and_notices_each_change(offsets: dict[TopicPartition, int]) -> None:
+    fs = CrashFileSystem()
+    write_offsets(fs, "/checkpoint", offsets, with_check=True)
+    assert is_checked(fs, "/checkpoint")
+    assert read_offsets(fs, "/checkpoint") == salvaged_offsets(fs, "/checkpoint") == offsets
+    content = read_file(fs, "/checkpoint")
+    for position in range(len(content)):
+        for bit in range(8):
+            put(fs, "/changed", content[:position] + bytes([content[position] ^ 1 << bit]) + content[position + 1 :])
+            same = read_offsets(fs, "/checkpoint") == salvaged_offsets(fs, "/changed")
+            assert not is_checked(fs, "/changed") or same
+    write_offsets(fs, "/checkpoint", offsets)
+    assert not is_checked(fs, "/checkpoint")
+    assert not is_checked(fs, "/none")
 
 
 def test_no_checkpoint_is_an_empty_one() -> None:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 from millrace.records.batch import HEADER_BYTES
 from millrace_broker.storage import TopicPartition
+from millrace_broker.storage.checkpoints import is_checked, read_offsets
 from millrace_broker.storage.filenames import (
-    CLEAN_SHUTDOWN,
+    DELETED_FILE_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     parse_segment_file_name,
 )
@@ -147,15 +149,22 @@ def _is_last_sign(breaker: Breaker, broker: SimulatedBroker, key: TopicPartition
     """Returns whether a file is all that is left of a segment, and no start could tell that the segment is lost.
 
     Without it the log begins later, as after retention, or leaves offsets out, as after compaction (docs/logs.md).
-    After a clean stop a start knows where the log began, and of the last segment the recovery point tells.
+    Of the last segment the recovery point tells, and where the log begins a checkpoint (`_shows_start`).
     """
     of_path = parse_segment_file_name(path.removeprefix(f"{folder(key)}/"))
     bases = [parsed[0] for name in files(broker.fs, key) if (parsed := parse_segment_file_name(name))]
     if of_path is None or bases.count(of_path[0]) > 1 or of_path[0] == max(bases):
         return False
     if of_path[0] == min(bases):
-        return broker.is_running or not broker.fs.exists(f"{DATA_DIR}/{CLEAN_SHUTDOWN}")
+        return breaker.simulation.former is not None or not _shows_start(broker, key)
     return "cleanup.policy" in breaker.simulation.world.topic_configs.get(key.topic, {})
+
+
+def _shows_start(broker: SimulatedBroker, key: TopicPartition) -> bool:
+    """Returns whether a start knows where a log begins, and meets no names of deleted segments; 0.1.0 never does."""
+    path = f"{DATA_DIR}/{LOG_START_OFFSET_CHECKPOINT}"
+    is_known = is_checked(broker.fs, path) and key in read_offsets(broker.fs, path)
+    return is_known and not any(name.endswith(DELETED_FILE_SUFFIX) for name in files(broker.fs, key))
 
 
 def _flipped(breaker: Breaker, broker: SimulatedBroker, path: str) -> Change | None:

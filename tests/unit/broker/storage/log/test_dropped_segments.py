@@ -68,8 +68,9 @@ def test_retention_asks_the_disk_for_nothing(fs: CrashFileSystem) -> None:
 
 def test_what_was_deleted_by_request_stays_deleted_after_a_crash_at_any_operation(fs, dropped) -> None:
     manager, log = dropped
-    start = log.log_start_offset
+    start, clock = log.log_start_offset, manager._clock
     manager.checkpoint()
+    clock.advance(60_000)
     for cut_at in fs.each_change(manager.remove_deleted):
         for left in (fs.after_kill(), fs.after_cut()):
             _, again = started(left)

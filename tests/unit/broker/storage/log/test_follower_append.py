@@ -130,7 +130,6 @@ def test_the_first_batch_may_begin_below_where_an_empty_log_starts(fs: CrashFile
     assert (log.log_start_offset, log.log_end_offset) == (105, 111)
     assert log.leader_epochs.entries == ((4, 100), (5, 110))
     assert [segment.base_offset for segment in log.segments] == [100]
-    assert log.starts_inside_segment
     again = open_log(fs.after_kill(), log_start_offset=105)
     assert (again.log_start_offset, again.log_end_offset) == (105, 111)
 
