@@ -122,11 +122,16 @@ def test_a_run_takes_what_is_there_and_the_next_one_what_is_new(cluster, options
     assert group_offsets(options) == dict.fromkeys(range(PARTITIONS), 3)
 
 
-def test_a_crash_between_the_outputs_commit_and_the_groups_repeats_nothing(cluster, options):
-    produce(cluster, "a", "b")
+def kill_between(options):
+    """Kills a worker between the commit of the output and that of the group."""
     command = [sys.executable, "-c", KILLED_BETWEEN, options.zookeeper, options.bootstrap, options.output]
     path = {"PYTHONPATH": ":".join(filter(None, sys.path))}
     assert subprocess.run(command, check=False, timeout=120, env=path).returncode == 9
+
+
+def test_a_crash_between_the_outputs_commit_and_the_groups_repeats_nothing(cluster, options):
+    produce(cluster, "a", "b")
+    kill_between(options)
     assert found(options)
     assert group_offsets(options) == {}
     produce(cluster, "c")
@@ -380,8 +385,7 @@ def test_without_a_zookeeper_a_run_shares_the_partitions_out(alone):
 def test_without_a_zookeeper_a_killed_worker_leaves_its_part_to_the_next_run(alone):
     with Cluster(alone.bootstrap) as cluster:
         produce(cluster, "a", "b")
-    program = [sys.executable, "-c", KILLED_BETWEEN, "", alone.bootstrap, alone.output]
-    assert subprocess.run(program, check=False).returncode == 9
+    kill_between(alone)
     assert consume(listed, alone)
     assert found(alone) == expected("a", "b")
 
