@@ -44,6 +44,7 @@ from millrace.errors import (
     is_unforeseen,
 )
 from millrace.leader_states import NO_LEADER
+from millrace.records.batch import NO_LEADER_EPOCH
 from millrace.wire.encoder import contents
 from millrace.wire.fetch import PartitionFetched, PartitionKey
 from millrace.wire.messages import LIST_OFFSETS
@@ -102,9 +103,15 @@ class FollowedPartition(Replica):
         return self.log.topic_partition
 
     def asked(self) -> Asked:
-        """Returns the position to fetch from; a log that ends above its offset has to be cut there first."""
+        """Returns the position to fetch from; a log that ends above its offset has to be cut there first.
+
+        A log whose epochs damage hides is not cut, as it may have to lead before it has fetched that again: once it is
+        healed, its epochs are known and compared.
+        """
         log = self.log
         offset, epoch = fetch_position(log.leader_epochs.entries, log.log_end_offset, log.high_watermark)
+        if epoch == NO_LEADER_EPOCH and log.damage:
+            offset = log.log_end_offset
         return Asked(offset, epoch, self.leader_epoch, log.log_start_offset)
 
     def cut_at(self, leaders_end: tuple[int, int]) -> int:
