@@ -124,13 +124,13 @@ class Healer:
             self._pauses.pop(topic_partition, None)
             return
         before = self._pauses.get(topic_partition)
-        if before is None or before.reason != reason:
+        if reason and (before is None or before.reason != reason):
             logger.warning("%s stays damaged, and is tried again: %s", topic_partition, reason)
         pause_ms = FIRST_PAUSE_MS if before is None else min(2 * before.pause_ms, LONGEST_PAUSE_MS)
         self._pauses[topic_partition] = _Pause(self._clock.monotonic_ms() + pause_ms, pause_ms, reason)
 
     async def _heal(self, topic_partition: TopicPartition, log: Log) -> str:
-        """Heals what it can of one log; returns why something is left."""
+        """Heals what it can of one log; returns why something is left, nothing where the next turn goes on with it."""
         sources, replica = self._sources(topic_partition), self._replicas.replica(topic_partition)
         topic_id = self._logs.topic_id(topic_partition)
         if sources is None or replica is None or replica.log is not log or topic_id is None:
