@@ -222,7 +222,7 @@ def _no_end(wanted: OffsetForLeaderPartition, code: int) -> EpochEndOffsetFields
 
 
 def delete_records(services: Services, request: Request) -> Reply:
-    """Handles DeleteRecords: raises log start offsets; responds once that is on disk and done by who may lead next."""
+    """Handles DeleteRecords: raises log start offsets; responds once all that may lead next have them on disk."""
     message = DELETE_RECORDS.decode_request(request.version, request.body)
     topics: list[DeleteRecordsTopicResultFields] = [
         {

@@ -9,8 +9,8 @@ The file is replaced as a whole (`write_file_durably`), so a crash leaves the ol
 empty file at its first start and fills it later, so an empty one has no entries.
 
 Kafka's format has no checksum. A start takes the entries that can be read (`salvaged_offsets`), and asks each log
-whether they can be true. Where that does not do, the file has an entry more, of a topic whose name no topic can have,
-which Kafka passes over: its offset is the CRC-32C of the lines before (`is_checked`).
+whether they can be true. The checkpoint of log start offsets ends with one entry more, which Kafka passes over, as no
+topic can have its name: its offset is the CRC-32C of the lines before (`is_checked`).
 
     . 0 3632233996
 """
@@ -120,4 +120,5 @@ def write_offsets(
 
 
 def _check_line(lines: Iterable[str]) -> str:
-    return f"{_CHECK.topic} {_CHECK.partition} {crc32c(chr(10).join(lines).encode())}"
+    crc = crc32c("\n".join(lines).encode())
+    return f"{_CHECK.topic} {_CHECK.partition} {crc}"

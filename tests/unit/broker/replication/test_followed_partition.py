@@ -1,4 +1,4 @@
-"""Where a follower begins to fetch, and which of its records it cuts off before that."""
+"""A follower fetches from the end of its log, and does not cut off damage that hides its leader epochs."""
 
 from uuid import UUID
 
