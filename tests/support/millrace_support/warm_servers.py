@@ -6,7 +6,8 @@
 
 A server is a program beside this module. It gets the number of its listening socket as its argument and the lifeline as
 its standard input. It is no child of the process that has started it, since what it forks may belong to any process
-of the run. A crash of the run ends all servers, and leaves the folder behind.
+of the run. A crash of the run ends all servers, and leaves the folder behind. It does not find the modules beside it by
+their bare names (`-P`), as one of those may have the name of a package.
 """
 
 import fcntl
@@ -72,7 +73,7 @@ class WarmServers:
             listener.bind(str(address))
             listener.listen()
             subprocess.run(
-                [*ORPHANED, sys.executable, str(program), str(listener.fileno())],
+                [*ORPHANED, sys.executable, "-P", str(program), str(listener.fileno())],
                 stdin=lifeline,
                 pass_fds=[listener.fileno()],
                 env={**self.environment, "PYTHONPATH": str(program.parents[1])},
