@@ -143,11 +143,19 @@ class FetchSessionError(FetchContext):
 
 @dataclass(slots=True)
 class _Cached:
-    """A partition in a session: what the client wants of it, and the offsets last sent to the client."""
+    """A partition in a session: what the client wants of it, and the offsets last sent to the client.
+
+    A client takes no offsets from an error or a diverging epoch: after those, the high watermark counts as not sent.
+    """
 
     wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
+
+    @classmethod
+    def sent(cls, wanted: FetchPartition, fetched: PartitionFetched) -> _Cached:
+        """Returns a partition of a new session, whose first response has `fetched`."""
+        return cls(wanted, -1 if fetched.is_urgent else fetched.high_watermark, fetched.log_start_offset)
 
     def take(self, fetched: PartitionFetched) -> bool:
         """Stores the offsets that were read; returns whether the response must have the partition, as it has news."""
@@ -157,7 +165,7 @@ class _Cached:
             or fetched.log_start_offset != self.log_start_offset
             or fetched.is_urgent
         )
-        self.high_watermark = -1 if fetched.error_code else fetched.high_watermark
+        self.high_watermark = -1 if fetched.is_urgent else fetched.high_watermark
         self.log_start_offset = fetched.log_start_offset
         return news
 
@@ -328,9 +336,7 @@ class _Full(FetchContext):
         self._is_followers = is_followers
 
     def respond(self, fetched: Fetched, now_ms: int, again: Iterable[PartitionKey] = ()) -> SessionResponse:  # noqa: ARG002
-        cached = OrderedDict(
-            (key, _Cached(self.wanted[key], one.high_watermark, one.log_start_offset)) for key, one in each(fetched)
-        )
+        cached = OrderedDict((key, _Cached.sent(self.wanted[key], one)) for key, one in each(fetched))
         session_id = self._sessions.begin(
             cached, now_ms, uses_topic_ids=self._uses_topic_ids, is_followers=self._is_followers
         )

@@ -6,6 +6,8 @@
                                     changed, and what is forgotten
     session 7, any error, or none   session 7, epoch 0, all partitions   session 7 ends, and another one may begin
     session 7, unknown to leader    session 0, epoch 0, all partitions
+    session 7, an answer not taken  session 7, epoch 0, all partitions: the leader takes what it has answered for known,
+                                    and would not tell of that high watermark again
 
 The epoch counts from 1 to 2³¹-1 and begins again at 1. A table without clock and socket; `replication.fetch_sessions`
 is the leader's side.
@@ -67,12 +69,13 @@ class SessionRequest(NamedTuple):
 class FollowerSession:
     """A follower's fetch session with one leader (KIP-227). Only one request is unanswered at a time."""
 
-    __slots__ = ("_epoch", "_known", "_session_id")
+    __slots__ = ("_epoch", "_has_missed_news", "_known", "_session_id")
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._known: Mapping[PartitionKey, Asked] = {}
+        self._has_missed_news = False
 
     @property
     def is_established(self) -> bool:
@@ -87,6 +90,8 @@ class FollowerSession:
     def request(self, asked: Mapping[PartitionKey, Asked]) -> SessionRequest:
         """Returns the next request, which makes the partitions in `asked` those of the session."""
         known, self._known = self._known, dict(asked)
+        if self._has_missed_news:
+            self._has_missed_news, self._epoch = False, INITIAL_EPOCH
         if not self.is_established:
             return SessionRequest(self._session_id, INITIAL_EPOCH, self._known, ())
         # Most partitions have not changed, and are the same objects: that is checked first, as it is fast.
@@ -101,6 +106,10 @@ class FollowerSession:
             return
         self._epoch = self._epoch + 1 if session_id == self._session_id and self._epoch < MAX_INT else 1
         self._session_id = session_id
+
+    def missed_news(self) -> None:
+        """Has the next request name all partitions, as the answer for one of them was not taken."""
+        self._has_missed_news = True
 
     def failed(self, code: int = ErrorCode.NETWORK_EXCEPTION) -> None:
         """Resets the session after an answer with an error, or none at all: the next request names all partitions."""

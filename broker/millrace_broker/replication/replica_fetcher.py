@@ -382,11 +382,14 @@ class ReplicaFetcher:
     def _still_asked_for(self, answer: FetchResponse) -> dict[PartitionKey, PartitionFetched]:
         """Returns the answer's partitions whose position has not changed since the request."""
         asked, asked_now = self._session.asked, self._asked
-        return {
+        still = {
             key: one
             for key, one in answer.fetched.items()
             if key in asked and key in asked_now and asked[key].position == asked_now[key].position
         }
+        if len(still) < len(answer.fetched):
+            self._session.missed_news()
+        return still
 
     async def _ask_ahead(self, link: BrokerLink, fetched: Mapping[PartitionKey, PartitionFetched]) -> None:
         """Sends the next request before the answer's records are appended, if `asked_ahead` allows it.
@@ -414,10 +417,12 @@ class ReplicaFetcher:
         out_of_range: list[FollowedPartition] = []
         for key, fetched in answered.items():
             if key not in self._asked:
+                self._session.missed_news()
                 continue
             followed = self._partitions[key]
             self._stale.add(key)
             if followed.log.is_held:
+                self._session.missed_news()
                 continue
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 out_of_range.append(followed)

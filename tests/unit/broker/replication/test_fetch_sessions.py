@@ -74,11 +74,16 @@ def test_only_partitions_with_news_are_answered(table, news):
     assert table.answer(table.context(session, 1), fetched(A), fetched(B, **news)) == (0, session, [B])
 
 
-def test_after_an_error_the_partition_is_answered_again(table):
-    session = table.begin(A)
-    table.answer(table.context(session, 1), fetched(A, error=3))
-    assert table.answer(table.context(session, 2), fetched(A)) == (0, session, [A])
-    assert table.answer(table.context(session, 3), fetched(A)) == (0, session, [])
+@pytest.mark.parametrize("untaken", [{"error": 3}, {"diverging": (1, 5)}], ids=str)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_offsets_that_the_client_could_not_take_are_answered_again(table, untaken, is_first):
+    first = table.context(0, 0, [A])
+    session = first.respond([fetched(A, **(untaken if is_first else {}))], table.now_ms).session_id
+    if not is_first:
+        table.answer(table.context(session, 1), fetched(A, **untaken))
+    epoch = 1 if is_first else 2
+    assert table.answer(table.context(session, epoch), fetched(A)) == (0, session, [A])
+    assert table.answer(table.context(session, epoch + 1), fetched(A)) == (0, session, [])
 
 
 def test_a_request_adds_changes_and_forgets_partitions(table):

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from millrace.records.record import NewRecord, encode_batch
+from millrace_broker.replication import replica_fetcher
 from millrace_broker.replication.fetch_sessions import FetchSessions
 from millrace_broker.storage import TopicPartition
 from millrace_support.following_broker import LEADER, TOPIC_ID, Machine, append, following, led, played, same
@@ -132,6 +133,50 @@ def test_a_new_leader_cuts_what_it_does_not_have():
             await until(lambda: same(followed.log, new))
             assert followed.log.leader_epochs.entries == new.leader_epochs.entries
             assert follower.fetchers.sources == [3]
+
+    played(scenario)
+
+
+def test_a_log_that_is_cut_to_where_its_leaders_ends_gets_the_high_watermark():
+    async def scenario():
+        leader = Machine(LEADER)
+        one = LedLog(leader.log(), TOPIC_ID, 2)
+        append(one.log, 10, epoch=1)
+        async with following(LeadingBroker([one], FetchSessions(10, iter(range(1, 10)).__next__))) as (follower, _):
+            append(follower.log(), 15, epoch=1)
+            followed = follower.follow(epoch=2)
+            await until(lambda: same(followed.log, one.log) and followed.high_watermark == one.log.log_end_offset)
+
+    played(scenario)
+
+
+def test_a_high_watermark_that_comes_while_a_worker_holds_the_log_comes_again(monkeypatch):
+    async def scenario():
+        leader = Machine(LEADER)
+        one, two = led(leader, 2)
+        append(one.log, 10)
+        one.high_watermark = 5
+        leading = LeadingBroker([one, two], FetchSessions(10, iter(range(1, 10)).__next__))
+        held = asyncio.Event()
+
+        async def answer(header, message):
+            if two.log.log_end_offset and not held.is_set():  # the worker has the log while this answer is taken
+                followed.hold()
+                held.set()
+            return await leading.answer(header, message)
+
+        async def let_others(_):
+            if held.is_set() and followed.log.is_held:
+                followed.let_go()
+
+        monkeypatch.setattr(replica_fetcher, "_let_others", let_others)
+        async with following(answer) as (follower, _):
+            followed, other = follower.follow(0), follower.follow(1)
+            await until(lambda: followed.high_watermark == 5)
+            one.high_watermark = 10
+            append(two.log, 1)
+            await until(lambda: same(other.log, two.log) and followed.high_watermark == 10)
+            assert held.is_set()
 
     played(scenario)
 
