@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 
 import confluent_kafka
 import pytest
-from kazoo.client import KazooClient
 
 from millrace.client import Admin, Cluster, SimpleConsumer, SyncProducer
 from millrace.errors import SetupError
@@ -18,10 +17,10 @@ from millrace.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from millrace.records.record import NewRecord
 from millrace.testing.broker import BrokerProcess
 from millrace.uuids import encode_id
-from millrace.zk import paths
 from millrace_support.await_brokers import await_brokers
 from millrace_support.broker_clusters import QUICK, BrokerCluster, broker_cluster, end
 from millrace_support.broker_properties import LASTING_SESSION
+from millrace_support.removals import forget_removals
 
 TIMEOUT_S = 120
 ONE_TOKEN = {"admin.token": "one for all"}
@@ -197,17 +196,6 @@ def test_zookeeper_loses_its_data(tmp_path, zookeeper, adopt):
             assert f"topic t exists, with the id {encode_id(topic_id)}" in adopt("t", brokers, "--yes", status=1)
 
 
-def forget_removal(address, broker_id):
-    """Removes the note that a broker is to delete its replica of t-0, which controllers of Apache Kafka do not keep."""
-    client = KazooClient(hosts=address, timeout=60)
-    client.start()
-    try:
-        client.delete(paths.removal(broker_id, "t", 0))
-    finally:
-        client.stop()
-        client.close()
-
-
 @pytest.mark.broker_errors(r"t-0 of the topic with id \S+ is not served: there is the log of the topic of this name")
 def test_a_topic_was_deleted_and_made_again_while_a_broker_was_away(tmp_path, zookeeper, adopt, warm_millrace):
     def millrace(*arguments):
@@ -225,7 +213,7 @@ def test_a_topic_was_deleted_and_made_again_while_a_broker_was_away(tmp_path, zo
         millrace("topics", "reassign", "t", "--brokers", "1", "--replication-factor", "1")
         millrace("topics", "delete", "t")
         first.stop()
-        forget_removal(cluster.zookeeper, 2)
+        forget_removals(cluster.zookeeper, 2, "t", 0)
         first.start()
         second.start()
         await_brokers({1, 2}, first, second)
