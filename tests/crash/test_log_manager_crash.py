@@ -8,7 +8,7 @@ import pytest
 from millrace.errors import StorageError
 from millrace.records.record import NewRecord, decode_records, encode_batch
 from millrace_broker.storage import Log, LogManager, NewLog, TopicPartition
-from millrace_broker.storage.data_dirs.meta_properties import FEW
+from millrace_broker.storage.data_dirs.partition_dirs import FEW
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 

@@ -73,7 +73,7 @@ NOTICED_BY = {
     "flushing.Flushing._sync_names": POWER_CUT_IN_LOG,
     "loading._Loading.load": lambda: SYNC_LANE.test_what_was_acknowledged_survives_a_power_cut(5, False, False),
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
-    "meta_properties.make_partition_dirs": POWER_CUT_IN_MANAGER,
+    "partition_dirs.make_partition_dirs": POWER_CUT_IN_MANAGER,
     "log_manager.LogManager._take_away": POWER_CUT_IN_MANAGER,
     "data_dir.DataDir.open": POWER_CUT_IN_MANAGER,
     "data_dir.DataDir.begin": MANAGER.test_a_crash_after_a_clean_shutdown_is_no_clean_shutdown,

@@ -13,6 +13,7 @@ from millrace.errors import DataDirInUseError, StorageError
 from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace_broker.storage.checkpoints import is_checked, salvaged_offsets, write_offsets
 from millrace_broker.storage.data_dirs.meta_properties import claim_data_dir
+from millrace_broker.storage.data_dirs.partition_dirs import remove_tree
 from millrace_broker.storage.failures import DirHealth, is_disk_full, storage_error, storage_errors
 from millrace_broker.storage.filenames import (
     BOOT_ID,
@@ -260,12 +261,3 @@ def check_unlocked(fs: FileSystem, path: str) -> None:
 
 def _in_use(path: str) -> DataDirInUseError:
     return DataDirInUseError(f"{path}: another broker holds this folder ({LOCK})")
-
-
-def remove_tree(fs: FileSystem, path: str) -> None:
-    """Removes a partition's folder, which holds files only, if it is there. Raises OSError."""
-    if not fs.exists(path):
-        return
-    for name in fs.listdir(path):
-        fs.unlink(os.path.join(path, name))
-    fs.rmdir(path)

@@ -25,7 +25,8 @@ from typing import NamedTuple
 from millrace.clock import Clock
 from millrace.errors import StorageError
 from millrace.fs import FileSystem
-from millrace_broker.storage.data_dirs.data_dir import DataDir, remove_tree
+from millrace_broker.storage.data_dirs.data_dir import DataDir
+from millrace_broker.storage.data_dirs.partition_dirs import remove_tree
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log

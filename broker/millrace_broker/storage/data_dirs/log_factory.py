@@ -18,7 +18,8 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.config import TOPIC_CONFIG, LogConfig
 from millrace_broker.storage.data_dirs.data_dir import DataDir
 from millrace_broker.storage.data_dirs.data_dirs import LogEntry
-from millrace_broker.storage.data_dirs.meta_properties import DamagedMetadataError, make_partition_dirs, read_topic_id
+from millrace_broker.storage.data_dirs.meta_properties import DamagedMetadataError, read_topic_id
+from millrace_broker.storage.data_dirs.partition_dirs import make_partition_dirs, unmake_partition_dirs
 from millrace_broker.storage.filenames import TopicPartition
 from millrace_broker.storage.log.log import Log
 
@@ -102,16 +103,26 @@ class LogFactory:
             return None
 
     def make(self, data_dir: DataDir, wanted: Sequence[NewLog]) -> Iterator[LogEntry]:
-        """Makes the folders of logs, durably, and then yields each log. Raises InvalidConfigError or StorageError."""
+        """Makes the folders of logs, durably, and then yields each log. Raises InvalidConfigError or StorageError.
+
+        The folders of logs that can't be made are removed again.
+        """
         wanted_dirs = [
             (each, self._configs.of(each), os.path.join(data_dir.path, str(each.topic_partition))) for each in wanted
         ]
-        make_partition_dirs(self._fs, data_dir.path, {directory: each.topic_id for each, _, directory in wanted_dirs})
-        for (topic_partition, topic_id, _), config, directory in wanted_dirs:
-            log = Log(
-                self._fs, self._clock, directory, topic_partition, config, health=data_dir.health, lane=data_dir.lane
-            )
-            yield LogEntry(topic_partition, log, topic_id)
+        unmade = {directory: each.topic_id for each, _, directory in wanted_dirs}
+        try:
+            make_partition_dirs(self._fs, data_dir.path, unmade)
+            for (topic_partition, topic_id, _), config, directory in wanted_dirs:
+                log = Log(
+                    self._fs, self._clock, directory, topic_partition, config,
+                    health=data_dir.health, lane=data_dir.lane,
+                )  # fmt: skip
+                del unmade[directory]
+                yield LogEntry(topic_partition, log, topic_id)
+        except StorageError:
+            unmake_partition_dirs(self._fs, unmade)
+            raise
 
     def open_copy(self, log: Log, directory: str, data_dir: DataDir) -> Log:
         """Opens the complete copy of `log` in another folder, with the offsets of `log`. Raises StorageError."""

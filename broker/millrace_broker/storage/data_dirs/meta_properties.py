@@ -4,7 +4,7 @@
     broker.id=1                             topic_id: 4hZ3cCVbQg6Ie4GAHZpGkQ
     cluster.id=M0tZ0qZ3Q4Kq2sR1yHn0aw
 
-Both are written once, durably, before anything else in their folder. Many new partitions get their ids together.
+Both are written once, durably, before anything else in their folder.
 
 No checksum covers them. Ids are random, so those of two topics never agree in half of their characters. One that does
 is damaged (`is_damaged_id`): the log belongs to the topic, and keeps its records.
@@ -15,19 +15,17 @@ from __future__ import annotations
 import binascii
 import os
 import uuid
-from collections.abc import Mapping
 
 import javaproperties
 
 from millrace.config import MAX_INT, whole_number
 from millrace.errors import InconsistentClusterIdError, StorageError
-from millrace.fs import FileSystem, read_file, write_file_durably, write_files_durably
+from millrace.fs import FileSystem, read_file, write_file_durably
 from millrace.uuids import decode_id, encode_id
 from millrace_broker.storage.failures import storage_errors
-from millrace_broker.storage.filenames import LOG_SUFFIX, META_PROPERTIES, PARTITION_METADATA, segment_file_name
+from millrace_broker.storage.filenames import META_PROPERTIES, PARTITION_METADATA
 
 RANDOM = 4  # the version of a UUID that was drawn at random, as every topic's is
-FEW = 16  # up to that many files are synced one by one, more by a sync of the whole file system
 
 
 class DamagedMetadataError(StorageError):
@@ -103,31 +101,11 @@ def write_topic_id(fs: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
     """Writes the id of the topic that a partition's folder belongs to. Raises StorageError."""
     path = os.path.join(directory, PARTITION_METADATA)
     with storage_errors(path):
-        write_file_durably(fs, path, _partition_metadata(topic_id))
+        write_file_durably(fs, path, partition_metadata(topic_id))
 
 
-def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, uuid.UUID]) -> None:
-    """Makes partitions' folders in a data folder, synced; `topic_ids` has each folder's path and its topic's id.
-
-    A new folder gets the empty file of its first segment: were a later segment's the first name to reach the disk, a
-    log found after a crash would begin there. On StorageError a folder that was made may lack its id.
-    """
-    for directory in topic_ids:
-        with storage_errors(directory):
-            fs.mkdir(directory)
-            if not fs.listdir(directory):
-                fs.close(fs.open(os.path.join(directory, segment_file_name(0, LOG_SUFFIX)), create=True))
-    with storage_errors(data_dir):
-        if len(topic_ids) > FEW:
-            paths = {os.path.join(directory, PARTITION_METADATA): topic_id for directory, topic_id in topic_ids.items()}
-            write_files_durably(fs, data_dir, {path: _partition_metadata(topic_id) for path, topic_id in paths.items()})
-            return
-        for directory, topic_id in topic_ids.items():
-            write_topic_id(fs, directory, topic_id)
-        fs.fsync_dir(data_dir)
-
-
-def _partition_metadata(topic_id: uuid.UUID) -> bytes:
+def partition_metadata(topic_id: uuid.UUID) -> bytes:
+    """Returns the content of `partition.metadata`."""
     return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode()
 
 
