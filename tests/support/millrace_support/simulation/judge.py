@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from millrace.clock import Clock
-from millrace.errors import CorruptRecordError
+from millrace.errors import CorruptRecordError, RecordError
 from millrace.internal_topics import INTERNAL_TOPICS
 from millrace.records.batch import check_crc, read_header, walk
 from millrace.wire.encoder import contents
@@ -109,7 +109,7 @@ class Judge:
         """Ends what reads a log where that is damaged, if a fault has damaged the partition."""
         try:
             yield
-        except CorruptRecordError:
+        except RecordError:  # of a damaged header, too, which seems to be one of another format
             if key not in self.damaged:
                 raise
 
@@ -187,7 +187,7 @@ class Judge:
         begin = max(log.log_start_offset for log in replicas.values())
         try:
             logs = {broker: dict(batches(log, begin, log.log_end_offset)) for broker, log in replicas.items()}
-        except CorruptRecordError as error:
+        except RecordError as error:
             self.anomaly(f"{key}: a log can't be read in the end: {error}")
             return
         first = next(iter(logs.values()))
@@ -221,7 +221,7 @@ def _lasting(log: Log) -> list[LogFinding]:
 def batches(log: Log, begin: int, end: int) -> Iterable[tuple[int, bytes]]:
     """Yields the base offset and the bytes of the batches of a log that begin from `begin` on and before `end`.
 
-    Raises CorruptRecordError where the log is damaged.
+    Raises CorruptRecordError or UnsupportedMagicError where the log is damaged.
     """
     offset, log_end = max(begin, log.log_start_offset), log.log_end_offset
     while offset < min(end, log_end):
