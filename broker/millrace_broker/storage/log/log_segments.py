@@ -59,6 +59,7 @@ from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.recovery.offset_gaps import OffsetGaps
 from millrace_broker.storage.segments.damage import DamagedRange
+from millrace_broker.storage.segments.damage_search import headers_past_damage
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
 from millrace_broker.storage.segments.segment_swap import swap_in
@@ -219,17 +220,20 @@ class LogSegments:
             return
         for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
-                headers = segment.led or _headers_in(segment, offset)
+                headers = segment.led or self._headers_in(segment, offset)
                 yield from (header for header in headers if header.next_offset > offset)
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yields the headers of all batches from the one that holds `offset` on, of each segment up to damage.
+        """Yields the headers of all batches from the one that holds `offset` on, but for those that damage hides.
 
         Raises StorageError.
         """
         for segment in self.now[self.now.floor_index(offset) :]:
             with storage_errors(segment.path), suppress(RecordError):
-                yield from _headers_in(segment, offset)
+                yield from self._headers_in(segment, offset)
+
+    def _headers_in(self, segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
+        return (header for _, header in headers_past_damage(self._fs, segment, offset))
 
     def drop_first(self, snapshot: str, delay_ms: int) -> None:
         """Takes the oldest segment out, so that the log starts at the next one.
@@ -313,11 +317,6 @@ class LogSegments:
         self.deleted.forget_dropped()
         for segment in self.now:
             segment.release()
-
-
-def _headers_in(segment: LogSegment, offset: int) -> Iterator[BatchHeader]:
-    position = segment.position_of(offset) if offset > segment.base_offset else 0
-    return (header for _, header in segment.headers(position))
 
 
 class SegmentWriter:

@@ -53,6 +53,7 @@ from millrace_broker.storage.producers.producer_state import (
     with_batches,
     with_marker,
 )
+from millrace_broker.storage.segments.damage_search import headers_past_damage
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 
@@ -446,8 +447,7 @@ class ProducerStateManager:
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
         try:
-            position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
-            for at, header in segment.headers(position):
+            for at, header in headers_past_damage(self._fs, segment, start_offset):
                 if header.producer_id != NO_PRODUCER_ID or header.is_control:
                     batch = memoryview(segment.read_at(at, header.size_bytes) if header.is_control else b"")
                     self.append_fetched(header, batch, aborted.append)

@@ -25,8 +25,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from millrace.config import MAX_LONG
 from millrace.errors import RecordError
 from millrace.fs import FileSystem
+from millrace.records.batch import BatchHeader
 from millrace_broker.storage.batches.salvage import SearchBounds, ValidBatch, batch_behind, segment_bounds, valid_at
 from millrace_broker.storage.segments.damage import (
     ENDS_EARLY,
@@ -136,6 +138,25 @@ def past_damage(
                 raise
             segment.trusts_index = False
             logger.warning("%s contradicts the log, and is not used", segment.offset_index.path)
+
+
+def headers_past_damage(fs: FileSystem, segment: LogSegment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yields (position, header) of a segment's batches from the one that holds `offset` on.
+
+    A header that can't be read tells of damage, which becomes a damaged range and is passed over. Raises RecordError
+    where no batch is damaged, or OSError.
+    """
+    while True:
+        try:
+            position = segment.position_of(offset) if offset > segment.base_offset else 0
+            for at, header in segment.headers(position):
+                yield at, header
+                offset = header.next_offset
+        except RecordError:
+            if not set_aside_from(fs, segment, offset, MAX_LONG):
+                raise
+        else:
+            return
 
 
 def set_aside(fs: FileSystem, segment: LogSegment, position: int, expected_offset: int, reason: str) -> None:
