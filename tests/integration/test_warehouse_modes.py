@@ -136,7 +136,7 @@ def everything_in(directory):
 
 
 def test_an_erased_key_is_in_no_byte_after_vacuum(spark, events, tmp_path, any_address, monkeypatch):
-    monkeypatch.setattr("millrace_pipelines.warehouse.iceberg.written_manifests.CODEC", "null")
+    monkeypatch.setattr("millrace_pipelines.warehouse.iceberg.manifest_files.CODEC", "null")
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     options = events.options(any_address, schema=str(tmp_path / "schema.json"))
     secret = b"alice@example.org"
