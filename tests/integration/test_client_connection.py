@@ -16,6 +16,7 @@ from millrace.errors import (
     BrokerUnreachableError,
     ClientError,
     MalformedRequestError,
+    MillraceError,
     UnsupportedVersionError,
 )
 from millrace.wire.api import ApiKey
@@ -152,6 +153,18 @@ def test_a_broker_that_does_not_answer_is_given_up_and_its_connection_not_used_a
             connection.request(METADATA, METADATA_FIELDS)
         assert not connection.is_usable
         release.set()
+
+
+@pytest.mark.parametrize("answer", [wrong_correlation_id, nonsense, size_only(20)])
+def test_what_is_sent_on_a_connection_that_has_failed_is_an_error_of_the_tree(answer):
+    """Several requests may be begun before the first is finished: the next one meets a closed socket."""
+    with ScriptedBroker(versions(ALL_APIS), answer) as broker, broker.connect() as connection:
+        with pytest.raises(MillraceError):
+            connection.request(METADATA, METADATA_FIELDS)
+        assert not connection.is_usable
+        for send in (connection.begin, connection.request, connection.send):
+            with pytest.raises(AnswerLostError, match=str(broker.address)):
+                send(METADATA, METADATA_FIELDS)
 
 
 def test_a_connection_that_the_broker_closed_is_known_to_be_useless():

@@ -364,8 +364,8 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, self._correlation_id, self._client_id)
         frame = framed(header, message)
-        self._socket.settimeout(self._timeout_s)
         try:
+            self._socket.settimeout(self._timeout_s)  # which fails where an earlier answer has closed the socket
             self._socket.sendall(frame)
         except OSError as error:
             self.close()
