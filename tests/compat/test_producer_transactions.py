@@ -80,7 +80,7 @@ def committed_by_ours(bootstrap, topic, security=ClientSecurity.PLAINTEXT):
     committed = IsolationLevel.READ_COMMITTED
     with SimpleConsumer(bootstrap, security=security) as consumer:
         for index in range(PARTITIONS):
-            until(lambda at=index: consumer.latest(topic, at, committed), consumer.latest(topic, index).__eq__)
+            until(lambda at=index: consumer.latest(topic, at, committed) == consumer.latest(topic, at))
         return sorted(
             (record.value, index)
             for index in range(PARTITIONS)

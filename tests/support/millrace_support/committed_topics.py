@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from millrace import Producer
 from millrace.client import Admin, Cluster, Groups, SimpleConsumer
 from millrace.client.fetched import IsolationLevel
@@ -42,9 +44,12 @@ def committed(bootstrap: str, topic: str) -> list[bytes | None]:
     """Returns the values that a reader of committed records gets, once no transaction is open there any more."""
     with SimpleConsumer(bootstrap) as consumer:
         for index in range(PARTITIONS):
-            end = consumer.latest(topic, index)
-            until(lambda: consumer.latest(topic, index, COMMITTED), end.__eq__)  # noqa: B023 -- called at once
+            until(partial(_is_decided, consumer, topic, index))
     return committed_before_the_end(bootstrap, topic)
+
+
+def _is_decided(consumer: SimpleConsumer, topic: str, index: int) -> bool:
+    return consumer.latest(topic, index, COMMITTED) == consumer.latest(topic, index)
 
 
 def committed_before_the_end(bootstrap: str, topic: str) -> list[bytes | None]:
