@@ -81,7 +81,7 @@ class FailedDeletions:
         self._ask(self._failed | self._moved)
 
     def _ask(self, removals: set[Removal]) -> None:
-        """Asks the broker of each removal to delete its replica; forgets a removal whose broker is to keep it now."""
+        """Asks brokers to delete the replicas of `removals`; forgets those that are assigned to their brokers again."""
         staying = {one for one in removals if self._stays(*one)}
         self._failed -= staying
         self._forget(staying & self._moved)

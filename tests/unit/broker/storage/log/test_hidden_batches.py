@@ -37,7 +37,6 @@ def filled() -> CrashFileSystem:
 
 GOOD = filled()
 CLOSED = sorted(name for name in GOOD.listdir(FOLDER) if name.endswith(".log"))[:-1]
-HEADERS = [header for name in CLOSED for _, header in walk(content_of(GOOD, name))]
 WHOLE = open_log(GOOD.after_kill(), clean=True)
 
 
