@@ -32,6 +32,7 @@ LONGEST_LAST_RANGE = 100  # once no loader is killed any more
 LOST, LOST_EVERY = 60, 5
 LONGEST_PAUSE_S = {"embedded": 0.6, "rest": 0.6, "hive": 3.0}  # where a lock of a killed one stays for a while
 ATTEMPTS = 5
+KILLS_PER_COMMIT = 4  # at least one commit comes in that many kills, however slow the machine is
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -53,9 +54,12 @@ def begun(address, work):
 
 def kill_over_and_over(address, kind, load, is_enough):
     """Kills one of the racing loaders after the other at a random moment of its life, and starts another."""
+    end = PARTITIONS * UNTIL_OFFSET[load]
     context, chosen = prepared(), random.Random(SEED)
     running = [started(context, address, PARTITIONS, UNTIL_OFFSET[load], load) for _ in range(LOADERS)]
     for number in takewhile(lambda number: not is_enough(number), count()):
+        if number % KILLS_PER_COMMIT == 0:
+            wait_for_loads(address, end)
         time.sleep(chosen.uniform(0, LONGEST_PAUSE_S[kind]))
         running[number % LOADERS].kill()
         running[number % LOADERS].join()
@@ -63,6 +67,17 @@ def kill_over_and_over(address, kind, load, is_enough):
     for one in running:
         one.kill()
         one.join()
+
+
+def wait_for_loads(address, end):
+    """Waits until loaders have committed more than now, or all up to `end`."""
+    before = reached(address)
+    until(lambda: reached(address), lambda now: now > before or now == end)
+
+
+def reached(address):
+    """Returns how many offsets a table has by its ledger."""
+    return sum(entry.next_offset for entry in ledger_of(load_table(address, FS)).partitions.values())
 
 
 def check(address):
@@ -135,14 +150,8 @@ CHANGES = (compact, roll_back, expire)
 
 def insist_after_loads(change, spark, address, end):
     """Makes a change as `insist` does, once loaders have committed more, or all up to `end`; returns whether it did."""
-    before = reached(address)
-    until(lambda: reached(address), lambda now: now > before or now == end)
+    wait_for_loads(address, end)
     return insist(change, spark)
-
-
-def reached(address):
-    """Returns how many offsets a table has by its ledger."""
-    return sum(entry.next_offset for entry in ledger_of(load_table(address, FS)).partitions.values())
 
 
 def insist(change, spark):

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, takewhile
 from pathlib import Path
 from threading import Event, Thread
 
@@ -38,6 +39,7 @@ STORES = ("folder", "s3 (MinIO)", "gs (fake-gcs-server)", "abfss (Azurite)", "hd
 DELTA_JARS = Path(__file__).parents[2] / ".peers" / "spark-delta" / "libs"
 PARTITIONS, RECORDS, KEYS = 2, 20, 30
 LONGEST_PAUSE_S = 0.5
+MORE_ROUNDS = 50
 COLUMNS = ("partition", "offset", "key", "value")
 
 
@@ -112,10 +114,13 @@ class Race:
         self._victims.append(Victim(compaction, self.table, self._store_options, log))
 
     def run(self, rounds):
-        """Sends records, waits for the end of a load, and kills one of the processes, in each round."""
-        ended = 0
+        """Sends records, waits for the end of a load, and kills one of the processes, in each round.
+
+        More rounds follow, up to MORE_ROUNDS, until a loader was too late, as the other was first.
+        """
+        ended, more = 0, takewhile(lambda _: not ends(*self._logs)["StaleLedgerError"], range(MORE_ROUNDS))
         try:
-            for number in rounds:
+            for number, _ in enumerate(chain(rounds, more)):
                 self._topic.send(number + 1)
                 ended = until(self._loads, lambda now, before=ended: now > before)
                 time.sleep(self._chance.uniform(0, LONGEST_PAUSE_S))

@@ -39,6 +39,7 @@ from millrace_pipelines.warehouse.stores.addresses import store_at
 from millrace_pipelines.warehouse.stores.store import STAGED
 
 ROW_GROUP_BYTES = 64 << 20
+BLOCK_BYTES = 8 << 20
 DICTIONARY_COLUMNS = ["topic", "partition"]
 GROWING_COLUMNS = ("offset", "timestamp")
 COLUMNS_WITHOUT_STATISTICS = frozenset({"key", "value", "headers", "error", "reason", "load_id", "ledger"})
@@ -375,9 +376,23 @@ class MarkedFile(NamedTuple):
 
 
 def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yields a file's rows in blocks of at most `most_rows`, none of which spans two row groups."""
+    """Yields a file's rows in blocks, none of which spans two row groups.
+
+    A block has at most `most_rows`, and fewer where rows are large: BLOCK_BYTES, by what a row of its group has on
+    average in these columns.
+    """
+    names = None if columns is None else list(columns)
     for group in range(file.num_row_groups):
-        yield from file.iter_batches(most_rows, row_groups=[group], columns=None if columns is None else list(columns))
+        count = rows_of_a_block(file.metadata.row_group(group), most_rows, names)
+        yield from file.iter_batches(count, row_groups=[group], columns=names)
+
+
+def rows_of_a_block(group: pq.RowGroupMetaData, most_rows: int, columns: Collection[str] | None) -> int:
+    """Returns how many rows of a row group a block is to have."""
+    chunks = map(group.column, range(group.num_columns))
+    chosen = (one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns)
+    size_bytes = sum(one.total_uncompressed_size for one in chosen)
+    return max(1, min(most_rows, BLOCK_BYTES * group.num_rows // max(1, size_bytes)))
 
 
 def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> Statistics:
