@@ -11,14 +11,17 @@ from millrace_pipelines.warehouse.completeness.stored_files import audit_stored_
 from millrace_pipelines.warehouse.keys.key_hashes import salt_of
 from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows
 from millrace_pipelines.warehouse.maintenance import compact, vacuum
+from millrace_pipelines.warehouse.table import files
 from millrace_pipelines.warehouse.table.files import index_name
 from millrace_support.upserts import Upserts
 
 FS = OsFileSystem()
 
 
-@pytest.fixture
-def table(any_address):
+@pytest.fixture(params=[files.BLOCK_BYTES, 1], ids=["in one block", "row by row"])
+def table(any_address, request, monkeypatch):
+    """A table whose files are read in blocks of so many bytes."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", request.param)
     return Upserts(any_address)
 
 
