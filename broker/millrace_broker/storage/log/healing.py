@@ -25,7 +25,7 @@ Before step 2 a new segment is walked as a start walks one, so that nothing is t
 
 What was damaged when the log was opened has hidden producers' batches and markers from it, and leader epochs. These are
 then read again from the log (`reread_producers`), and so is producers' state where an index of aborted transactions has
-changed on the disk.
+changed on the disk, or where it was taken from headers that may have been damaged (`ProducerStateManager.unchecked`).
 
 Threads: `roll` belongs to the log's own, `reread_producers` and `compare_leader_epochs` to a worker that has the log
 for itself, the others to any.
@@ -323,7 +323,7 @@ class LogHealing:
         return is_inserted
 
     def _note_placed(self, base_offset: int, new: LogSegment) -> None:
-        if base_offset in self._hidden:
+        if base_offset in self._hidden or base_offset in self._producers.unchecked:
             self._hidden.add(new.base_offset)
             self._reread_from = min(base_offset, MAX_LONG if self._reread_from is None else self._reread_from)
 
@@ -340,7 +340,7 @@ class LogHealing:
 
     @property
     def owes_producers(self) -> bool:
-        """Whether `reread_producers` is due: batches were healed that the state lacks, or an index has changed."""
+        """Whether `reread_producers` is due: healed batches the state lacks or has wrong, or an index has changed."""
         return self._reread_from is not None or any(one.transaction_index.is_changed for one in self._segments.now)
 
     def reread_producers(self) -> None:

@@ -9,6 +9,9 @@ takes its state from the newest snapshot and the batches behind it. A snapshot t
 above the log's end tells of batches that are lost; it is deleted too, durably, so that it does not come back when the
 log has grown again.
 
+A log that is opened checks these batches first, as what they say goes into the next snapshot. Later their headers are
+taken as they are, since a segment may be large; what heals then is read again (`unchecked`).
+
 Everything belongs to the log's thread, except `entries` and `first_unstable_offset`, which any thread may ask for, and
 `sync_snapshots`, which the flush of another thread may call.
 
@@ -30,6 +33,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from millrace.config import MAX_LONG
 from millrace.errors import CorruptRecordError, ProducerError, RecordError
 from millrace.fs import FileSystem, read_file
 from millrace.records.batch import NO_OFFSET, NO_PRODUCER_ID, BatchHeader
@@ -53,7 +57,7 @@ from millrace_broker.storage.producers.producer_state import (
     with_batches,
     with_marker,
 )
-from millrace_broker.storage.segments.damage_search import headers_past_damage
+from millrace_broker.storage.segments.damage_search import headers_past_damage, set_aside_from
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 
@@ -130,11 +134,15 @@ class _Known:
 
 
 class ProducerStateManager:
-    """The state of one log's producers: entries by id, and transactions that are open or not yet replicated."""
+    """The state of one log's producers: entries by id, and transactions that are open or not yet replicated.
+
+    Attributes:
+        unchecked: the base offsets of segments of which headers were taken without a look at what they are checked by.
+    """
 
     __slots__ = (
         "_completed", "_directory", "_fs", "_known", "_may_have_forgotten", "_open_transactions", "_snapshot_offset",
-        "_unsynced",
+        "_unsynced", "unchecked",
     )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
@@ -146,6 +154,7 @@ class ProducerStateManager:
         self._snapshot_offset = 0
         self._may_have_forgotten = False  # producers of batches in the log, as mirroring has ended behind them
         self._unsynced: list[int] = []
+        self.unchecked: set[int] = set()
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
@@ -354,6 +363,7 @@ class ProducerStateManager:
         for segment in segments:
             if segment.next_offset > start or segment.was_recovered:
                 self._replay(segment, start)
+        self.unchecked.clear()
 
     def truncate(self, segments: Sequence[LogSegment], *, log_start_offset: int, log_end_offset: int) -> None:
         """Rebuilds the state from snapshots and `segments` after the log was cut at `log_end_offset`.
@@ -397,6 +407,7 @@ class ProducerStateManager:
     def forget_all(self, log_end_offset: int) -> None:
         """Forgets all producers and deletes their snapshots, as the emptied log begins at an offset. Raises OSError."""
         self._clear()
+        self.unchecked.clear()
         self._remove(self._found())
         self._snapshot_offset = log_end_offset
 
@@ -412,6 +423,7 @@ class ProducerStateManager:
 
     def _tidy(self, bases: Sequence[int], log_start_offset: int, log_end_offset: int) -> list[int]:
         """Removes the snapshots that belong to no segment; returns the offsets of those that stay, sorted."""
+        self.unchecked.intersection_update(bases)
         found = self._found()
         newest = max((offset for offset in found if offset <= log_end_offset), default=-1)
         kept = [
@@ -440,12 +452,15 @@ class ProducerStateManager:
 
     def _replay(self, segment: LogSegment, start_offset: int) -> None:
         aborted: list[AbortedTransaction] = []
+        while not segment.was_recovered and set_aside_from(self._fs, segment, start_offset, MAX_LONG):
+            pass
         if segment.has_producer_ids:
             self._replay_batches(segment, start_offset, aborted)
         if segment.was_recovered and not segment.transaction_index.replace(aborted):
             segment.unseal()
 
     def _replay_batches(self, segment: LogSegment, start_offset: int, aborted: list[AbortedTransaction]) -> None:
+        self.unchecked.add(segment.base_offset)
         try:
             for at, header in headers_past_damage(self._fs, segment, start_offset):
                 if header.producer_id != NO_PRODUCER_ID or header.is_control:

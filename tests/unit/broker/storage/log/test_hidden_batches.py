@@ -1,6 +1,7 @@
 """Damage that nobody knew of hides one batch from a log that opens, and not those behind it; healed, it is known, too.
 
-The batch's header can't be read. The files of leader epochs and producers are gone, so a start reads all headers.
+The batch's header can't be read, or says something else. The files of leader epochs and producers are gone, so a start
+reads all headers.
 """
 
 import pytest
@@ -17,6 +18,8 @@ NOW_MS = ManualClock().now_ms()
 EPOCH_BATCHES, PRODUCER_BATCHES = 9, 7
 UNREADABLE = {"a long length": (LENGTH, 1), "another magic": (MAGIC, 1), "a count below 0": (COUNT, 7)}
 UNREADABLE |= {"no format": (MAGIC, 6), "a length below 0": (LENGTH, 7), "a delta below 0": (LAST_OFFSET_DELTA, 7)}
+CRC, RECORDS_AT = 17, 61
+WRONG = {f"byte {at} of the header": (at, at % 8) for at in range(CRC, RECORDS_AT)} | {"a record": (RECORDS_AT + 2, 0)}
 
 
 def filled() -> CrashFileSystem:
@@ -37,7 +40,8 @@ def filled() -> CrashFileSystem:
 
 GOOD = filled()
 CLOSED = sorted(name for name in GOOD.listdir(FOLDER) if name.endswith(".log"))[:-1]
-WHOLE = open_log(GOOD.after_kill(), clean=True)
+WHOLE, CUT = (open_log(GOOD.after_kill(), clean=True) for _ in range(2))
+CUT.truncate_to(END - RECORDS)
 
 
 def known(log: Log, hidden: BatchHeader | None = None) -> tuple[list[tuple[int, int]], dict[int, int]]:
@@ -61,28 +65,50 @@ def test_there_is_something_to_hide() -> None:
     assert len(known(WHOLE)[1]) == BATCHES / PRODUCER_BATCHES
 
 
+def heal(log: Log, whole: bytes, position: int, header: BatchHeader) -> None:
+    """Heals the one damaged batch of a log, which is at a position of its segment's whole content."""
+    assert [(one.start_offset, one.end_offset) for _, one in log.damage] == [(header.base_offset, header.next_offset)]
+    (segment,) = log.healing.damaged_segments()
+    (damaged,) = segment.damage
+    with log.healing.healing(segment) as new:
+        new.copy_up_to(damaged.position)
+        new.put(whole[position : position + header.size_bytes])
+        new.end(damaged, damaged.end_offset)
+        assert log.healing.put_in_place(segment, new, log.truncations)
+    log.healing.reread_producers()
+
+
 @pytest.mark.parametrize("name", CLOSED)
-@pytest.mark.parametrize("way", UNREADABLE)
+@pytest.mark.parametrize("way", [*UNREADABLE, *WRONG])
 @pytest.mark.usefixtures("without_logs")
 def test_a_start_reads_past_damage_and_what_heals_is_read(name: str, way: str) -> None:
     whole = content_of(GOOD, name)
     for position, header in walk(whole):
         fs = GOOD.after_kill()
-        at, bit = UNREADABLE[way]
+        at, bit = (UNREADABLE | WRONG)[way]
         write(fs, name, flip(whole, position + at, bit))
         log = open_log(fs, clean=True)
-        assert known(log) == known(log, hidden=header)
-        assert [(one.start_offset, one.end_offset) for _, one in log.damage] == [
-            (header.base_offset, header.next_offset)
-        ]
-        (segment,) = log.healing.damaged_segments()
-        (damaged,) = segment.damage
-        with log.healing.healing(segment) as new:
-            new.copy_up_to(damaged.position)
-            new.put(whole[position : position + header.size_bytes])
-            new.end(damaged, damaged.end_offset)
-            assert log.healing.put_in_place(segment, new, log.truncations)
-        log.healing.reread_producers()
+        assert known(log)[1] == known(log, hidden=header)[1]
+        assert way in WRONG or known(log) == known(log, hidden=header)
+        heal(log, whole, position, header)
         assert known(log) == known(WHOLE)
         assert log.log_end_offset == END
+        log.abandon()
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("way", WRONG)
+@pytest.mark.usefixtures("without_logs")
+def test_what_a_cut_has_taken_from_a_wrong_header_is_right_once_that_is_healed(name: str, way: str) -> None:
+    whole = content_of(GOOD, name)
+    for position, header in walk(whole):
+        fs = GOOD.after_kill()
+        log = open_log(fs, clean=True)
+        at, bit = WRONG[way]
+        write(fs, name, flip(whole, position + at, bit))
+        assert log.truncate_to(END - RECORDS)
+        for segment in log.segments:
+            log.scrub(segment, lambda _: None)
+        heal(log, whole, position, header)
+        assert known(log) == known(CUT)
         log.abandon()
