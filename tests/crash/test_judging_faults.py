@@ -71,9 +71,14 @@ def repeat_a_record(evidence):
 
 
 def keep_an_older_value(evidence):
-    found = place_of(evidence.final, "table")
-    key = found[-1][1]
-    found[:] = [one for one in found if one[1] != key or one is next(each for each in found if each[1] == key)]
+    keep_the_oldest_of_a_key(place_of(evidence.final, "table"))
+
+
+def keep_the_oldest_of_a_key(found):
+    """Removes all records of a key but the first, which has another value than the last: a tombstone may be both."""
+    oldest, newest = {one[1]: one for one in reversed(found)}, {one[1]: one for one in found}
+    key = next(key for key, one in oldest.items() if one[2] != newest[key][2])
+    found[:] = [one for one in found if one[1] != key or one is oldest[key]]
 
 
 def lose_a_key(evidence):
@@ -132,9 +137,7 @@ def lose_a_copy(evidence):
 
 
 def keep_an_older_copy(evidence):
-    found = place_of(evidence.final, "latest")
-    key = found[-1][1]
-    found[:] = [one for one in found if one[1] != key or one is next(each for each in found if each[1] == key)]
+    keep_the_oldest_of_a_key(place_of(evidence.final, "latest"))
 
 
 PLANTED = [
