@@ -12,7 +12,7 @@ from chaos_load import Load, create_topics
 from content_judge import content_findings
 from crc32c import crc32c
 from fault_plan import DAMAGE, FILES, IN_ONE_DEAL, PROCESS_FAULTS, WIPED, drawn
-from replica_judge import batches, replica_findings
+from replica_judge import HEADER, batches, replica_findings
 
 from millrace.testing.broker import BrokerProcess
 
@@ -208,15 +208,21 @@ def test_a_lost_end_is_found(replicas, topic):
     assert list(replica_findings(replicas))
 
 
+def lose_first_batch(path):
+    """Cuts the first batch out of a segment."""
+    content = path.read_bytes()
+    _, size = HEADER.unpack_from(content)
+    path.write_bytes(content[HEADER.size + size :])
+
+
 def test_a_missing_segment_and_a_lost_batch_are_found(replicas):
-    path = logs(replicas[1], "events")[1]
-    first = next(raw for _, raw, _ in batches(path.parent))
-    path.write_bytes(path.read_bytes()[len(first) :])
+    lose_first_batch(logs(replicas[1], "events")[1])
     logs(replicas[2], "copies")[1].unlink()
     logs(replicas[3], "events")[0].unlink()
     shutil.rmtree(replicas[3] / "latest-0")
     assert [one.partition(" ")[0].rstrip(":") for one in replica_findings(replicas)] == [
         "copies-0",
+        "events-0",
         "events-0",
         "latest-0",
     ]
@@ -229,9 +235,7 @@ def test_what_is_left_of_damage_is_found(replicas):
 
 def test_a_compacted_replica_is_equal_to_one_that_is_not(replicas):
     """The oldest batch of a key goes, since the key has a newer value."""
-    path = logs(replicas[2], "table")[0]
-    raw = next(raw for _, raw, _ in batches(path.parent))
-    path.write_bytes(path.read_bytes()[len(raw) :])
+    lose_first_batch(logs(replicas[2], "table")[0])
     assert list(replica_findings(replicas)) == []
 
 
