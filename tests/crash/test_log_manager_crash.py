@@ -1,6 +1,7 @@
 """The power is cut at every operation of a broker's life: its logs come back, or are gone as a whole."""
 
 import uuid
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -104,6 +105,20 @@ def check_many(after: CrashFileSystem, wanted: list[NewLog], *, is_made: bool) -
     assert all(again.create(*each).log_end_offset == 0 for each in wanted)
     again.close()
     assert after.open_files == 0
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_log_that_could_not_be_made_is_not_there_after_a_power_cut(after: int) -> None:
+    """Its folder and the topic's id were synced before a file of its log could not be opened."""
+    fs = CrashFileSystem()
+    logs = manager(fs)
+    logs.start()
+    fs.fail("open", after=after)
+    with suppress(StorageError):
+        logs.create(KEPT, KEPT_ID, {})
+    after_cut = manager(fs.after_cut())
+    after_cut.start()
+    assert after_cut.logs().keys() == logs.logs().keys()
 
 
 def test_a_clean_shutdown_survives_a_power_cut_and_recovers_nothing() -> None:

@@ -67,6 +67,11 @@ def repairs_at_any_operation():
         REPAIR.test_the_power_goes_at_any_operation(REPAIR.damaged_disk(), seed)
 
 
+def failing_at_any_open():
+    for after in range(8):
+        MANAGER.test_a_log_that_could_not_be_made_is_not_there_after_a_power_cut(after)
+
+
 NOTICED_BY = {
     "segment.LogSegment.sync_batches": POWER_CUT_IN_LOG,
     "indexes.IndexFile.sync": CLEAN_STOP,
@@ -74,6 +79,7 @@ NOTICED_BY = {
     "loading._Loading.load": lambda: SYNC_LANE.test_what_was_acknowledged_survives_a_power_cut(5, False, False),
     "loading._unlink": LOG.test_a_segment_that_was_dropped_never_comes_back_behind_new_batches,
     "partition_dirs.make_partition_dirs": POWER_CUT_IN_MANAGER,
+    "partition_dirs.unmake_partition_dirs": failing_at_any_open,
     "log_manager.LogManager._take_away": POWER_CUT_IN_MANAGER,
     "data_dir.DataDir.open": POWER_CUT_IN_MANAGER,
     "data_dir.DataDir.begin": MANAGER.test_a_crash_after_a_clean_shutdown_is_no_clean_shutdown,

@@ -121,7 +121,7 @@ class LogFactory:
                 del unmade[directory]
                 yield LogEntry(topic_partition, log, topic_id)
         except StorageError:
-            unmake_partition_dirs(self._fs, unmade)
+            unmake_partition_dirs(self._fs, data_dir.path, unmade)
             raise
 
     def open_copy(self, log: Log, directory: str, data_dir: DataDir) -> Log:

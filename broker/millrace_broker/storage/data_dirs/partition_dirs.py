@@ -45,11 +45,11 @@ def make_partition_dirs(fs: FileSystem, data_dir: str, topic_ids: Mapping[str, u
         fs.fsync_dir(data_dir)
 
 
-def unmake_partition_dirs(fs: FileSystem, directories: Iterable[str]) -> None:
+def unmake_partition_dirs(fs: FileSystem, data_dir: str, directories: Iterable[str]) -> None:
     """Removes folders of which no log could be made, but for those that hold more than an empty first segment.
 
-    The next start would take them for logs, even of topics that were deleted meanwhile. What can't be removed stays,
-    and the broker's log tells it.
+    The next start would take them for logs, even of topics that were deleted meanwhile; so the removal is synced. What
+    can't be removed stays, and the broker's log tells it.
     """
     for directory in directories:
         try:
@@ -57,6 +57,10 @@ def unmake_partition_dirs(fs: FileSystem, directories: Iterable[str]) -> None:
                 remove_tree(fs, directory)
         except OSError as error:
             logger.warning("%s: no log could be made, and the folder can't be removed: %s", directory, error)
+    try:
+        fs.fsync_dir(data_dir)
+    except OSError as error:
+        logger.warning("%s: removed folders may be back after a power cut: %s", data_dir, error)
 
 
 def _is_new(fs: FileSystem, directory: str) -> bool:
