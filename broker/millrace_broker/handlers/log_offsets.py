@@ -52,6 +52,7 @@ from millrace.wire.messages import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEAD
 from millrace_broker.handlers.api import Api, Guard, Reply, Request, Services
 from millrace_broker.handlers.partitions import any_replica, isolation_of, led_partition
 from millrace_broker.handlers.responses import respond
+from millrace_broker.replication.damage_reports import fetch_error
 from millrace_broker.replication.delayed_requests import Deleted, Outcomes, until_all_have_deleted
 from millrace_broker.replication.partition import Partition
 from millrace_broker.replication.replica import Isolation, Replica
@@ -211,9 +212,9 @@ def _end(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> Ep
     try:
         key = TopicPartition(topic, wanted.partition)
         partition = led_partition(services, key, wanted.current_leader_epoch)
+        epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
     except MillraceError as error:
-        return _no_end(wanted, error.code)
-    epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+        return _no_end(wanted, fetch_error(error, services.replicas.replica(key)))
     return {"error_code": 0, "partition": wanted.partition, "leader_epoch": epoch, "end_offset": end_offset}
 
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from millrace.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
+from millrace.errors import CorruptRecordError, FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from millrace.records.batch import NO_LEADER_EPOCH, walk
 from millrace.wire.encoder import Part, contents
 from millrace_broker.metrics import TopicTraffic
@@ -141,8 +141,21 @@ class Replica:
         raise UnknownLeaderEpochError(message)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Returns (epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where it is not known."""
-        return end_of_epoch(self._epochs, epoch, self.log.log_end_offset)
+        """Returns (epoch, end offset) of the newest epoch up to `epoch`; (-1, -1) where it is not known.
+
+        Raises CorruptRecordError where damage may hide the batches of a newer one.
+        """
+        found, end = end_of_epoch(self._epochs, epoch, self.log.log_end_offset)
+        self._check_not_hidden(epoch, found, end)
+        return found, end
+
+    def _check_not_hidden(self, asked: int, found: int, end: int) -> None:
+        """Raises CorruptRecordError where an epoch up to the one that was asked for may lie in damage before `end`.
+
+        Whoever believes an older one cuts off the only sound copy of what is damaged here.
+        """
+        if found < asked and end > 0 and self.log.healing.hides_epoch_at(end - 1):
+            raise CorruptRecordError(f"{self.log.topic_partition}: damage before offset {end} may hide epoch {asked}")
 
     def epoch_of(self, offset: int) -> int:
         """Returns the leader epoch in which an offset was written; -1 where that is not known."""
@@ -153,19 +166,20 @@ class Replica:
 
         A batch here that ends at the fetch offset and has the last fetched epoch agrees, whatever the log's epochs say:
         no checksum covers their file. Raises OffsetOutOfRangeError where nothing is known, and below the log start
-        offset.
+        offset, and CorruptRecordError where damage may hide the batches of that epoch.
         """
         if last_fetched_epoch == NO_LEADER_EPOCH:
             return None
-        epoch, end = self.end_of_epoch(last_fetched_epoch)
+        epoch, end = end_of_epoch(self._epochs, last_fetched_epoch, self.log.log_end_offset)
         if (epoch, end) == UNKNOWN:
             raise OffsetOutOfRangeError(f"the end of epoch {last_fetched_epoch} is not known")
         if fetch_offset < self.log.log_start_offset:
             raise OffsetOutOfRangeError(f"offset {fetch_offset} is below {self.log.log_start_offset}")
         diverges = epoch < last_fetched_epoch or end < fetch_offset
-        if diverges and self.log.healing.confirms_epoch(fetch_offset, last_fetched_epoch):
+        if not diverges or self.log.healing.confirms_epoch(fetch_offset, last_fetched_epoch):
             return None
-        return (epoch, end) if diverges else None
+        self._check_not_hidden(last_fetched_epoch, epoch, end)
+        return epoch, end
 
     @property
     def _epochs(self) -> Entries:

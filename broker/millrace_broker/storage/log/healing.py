@@ -246,6 +246,11 @@ class LogHealing:
         self._leader_epochs.confirm(batch, self._segments.start_offset)
         return True
 
+    def hides_epoch_at(self, offset: int) -> bool:
+        """Returns whether an offset lies in damage with which the log was opened, so that its epoch may be unknown."""
+        segment = self._segments.now[self._segments.now.floor_index(offset)]
+        return segment.base_offset in self._hidden and covering(segment.damage, offset) is not None
+
     def damage(self) -> list[tuple[str, DamagedRange]]:
         """Returns the damaged ranges above the log start offset, each with the path of its segment."""
         segments, start = self._segments.now, self._segments.start_offset

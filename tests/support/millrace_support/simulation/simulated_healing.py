@@ -99,7 +99,7 @@ class SimulatedHealing:
         is_last, is_sound = self._is_last_round, True
         self._active = []
         for log, segment in self._segments():
-            await asyncio.sleep(LAST_SCRUB_PAUSE_S if is_last else SCRUB_PAUSE_S)
+            await asyncio.sleep(LAST_SCRUB_PAUSE_S if self._is_last_round else SCRUB_PAUSE_S)
             if not self._is_paused():
                 if segment is log.segments.active:
                     self._active.append((log, segment))

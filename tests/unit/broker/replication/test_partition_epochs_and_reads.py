@@ -1,11 +1,12 @@
 """A led partition: ends of epochs, diverging readers, in-sync replicas, what `read_committed` readers are told."""
 
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 
 import pytest
 
-from millrace.errors import NotEnoughReplicasError, OffsetOutOfRangeError
+from millrace.errors import CorruptRecordError, NotEnoughReplicasError, OffsetOutOfRangeError
 from millrace.fs import OsFileSystem
 from millrace.records.batch import TRANSACTIONAL_FLAG
 from millrace.records.control import ControlType, EndTransactionMarker
@@ -117,6 +118,65 @@ def test_another_batch_of_a_follower_is_cut_off(tmp_path, offset, epoch):
     with _reopened_with(tmp_path, [(5, 0), (7, 1)]) as partition:
         assert partition.diverging_epoch(offset, epoch) is not None
         assert list(partition.log.leader_epochs.entries) == [(5, 0), (7, 1)]
+
+
+EPOCHS = (0, 1, 1, 3, 4)  # of batches with one record each
+
+
+@pytest.mark.parametrize("damaged", range(len(EPOCHS)))
+@pytest.mark.parametrize("has_file", [True, False])
+def test_no_follower_is_cut_by_epochs_that_damage_hides(tmp_path, damaged, has_file):
+    """The leader knows its epochs from a file, or from its batches but for one: a follower has all of them."""
+    with _damaged_at(tmp_path, damaged, has_file=has_file) as partition:
+        for offset in range(1, len(EPOCHS) + 1):
+            with suppress(CorruptRecordError):
+                assert partition.diverging_epoch(offset, EPOCHS[offset - 1]) is None
+            with suppress(CorruptRecordError):
+                assert partition.end_of_epoch(EPOCHS[offset - 1])[0] == EPOCHS[offset - 1]
+        hides = not has_file and EPOCHS.count(EPOCHS[damaged]) == 1 and damaged > 0
+        for ask in (partial(partition.diverging_epoch, damaged + 1), partition.end_of_epoch):
+            with pytest.raises(CorruptRecordError, match="may hide epoch") if hides else nullcontext():
+                ask(EPOCHS[damaged])
+
+
+@pytest.mark.parametrize("damaged", range(len(EPOCHS)))
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_follower_with_a_batch_of_an_epoch_that_is_not_there_is_cut_as_far_as_it_is_sure(tmp_path, damaged, has_file):
+    """It has a batch of epoch 2 behind those of epoch 1."""
+    with _damaged_at(tmp_path, damaged, has_file=has_file) as partition:
+        if damaged == 2 or (damaged == 3 and not has_file):
+            with pytest.raises(CorruptRecordError, match="may hide epoch 2"):
+                partition.diverging_epoch(4, 2)
+        else:
+            assert partition.diverging_epoch(4, 2) == (1, 3)
+
+
+@contextmanager
+def _damaged_at(directory, damaged, *, has_file):
+    """Opens a log with a damaged batch at an offset as a leader of a new epoch does, with its file of epochs or not."""
+    path, base = str(directory), len(EPOCHS)
+
+    def opened():
+        return Log(
+            OsFileSystem(), ManualClock(1_700_000_000_000), path, TopicPartition("t", 0), LogConfig(),
+            clean=False, recovery_point=base, high_watermark=base,
+        )  # fmt: skip
+
+    log = Log(OsFileSystem(), ManualClock(1_700_000_000_000), path, TopicPartition("t", 0), LogConfig())
+    for epoch in EPOCHS:
+        log.append(batch(), leader_epoch=epoch)
+    log.close()
+    file = directory / "00000000000000000000.log"
+    content = bytearray(file.read_bytes())
+    content[(damaged + 1) * len(content) // base - 1] ^= 1
+    file.write_bytes(content)
+    if not has_file:
+        (directory / "leader-epoch-checkpoint").unlink()
+    log = opened()
+    assert [(one.start_offset, one.end_offset) for _, one in log.damage] == [(damaged, damaged + 1)]
+    partition = Partition(log, uuid.uuid4(), 9, {})
+    yield partition
+    log.close()
 
 
 @contextmanager
