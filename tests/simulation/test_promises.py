@@ -117,3 +117,12 @@ def test_the_next_topic_of_the_name_begins_with_a_promise(scene):
     scene.strike(1, 2, 3)
     scene.zookeeper.delete(paths.partition_state(*KEY))
     assert not scene.promises.is_void(KEY)
+
+
+def test_who_is_struck_before_a_partition_begins_has_all_of_it_until_it_is_struck_again(scene):
+    scene.zookeeper.delete(paths.partition_state(*KEY))
+    scene.strike(1)
+    scene.in_sync(1)
+    assert not scene.promises.is_void(KEY)
+    assert scene.promises.strike(1, is_synced=False) == [KEY]
+    assert scene.promises.is_void(KEY)

@@ -100,7 +100,8 @@ class Promises:
             return
         isr = frozenset(codec.decode_partition_state(node.data).isr)
         before = self._in_sync.get(key, NOBODY)
-        joined_struck = {one for one in isr - before if not self._is_back(one)}
+        is_new = key not in self._in_sync  # so nothing was committed that a loss before could have taken
+        joined_struck = set() if is_new else {one for one in isr - before if not self._is_back(one)}
         self._struck[key] = (self._struck[key] - (isr - before)) | joined_struck
         certain = isr - self._struck[key]
         if len(isr) < effective_min_isr(self._min_isr, len(self._replicas.get(key, ()))):
