@@ -103,7 +103,7 @@ def _text(value: pa.Scalar[pa.DataType]) -> str:
 def _uncommon_text(value: pa.Scalar[pa.DataType]) -> str:
     try:
         return str(value.cast(pa.string()).as_py())
-    except NotImplementedError:  # Arrow casts no list or struct that holds such a value
+    except NotImplementedError:  # PyArrow cannot cast a list or a struct with such a value in it
         return "…"
 
 

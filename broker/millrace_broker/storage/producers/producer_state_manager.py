@@ -137,7 +137,7 @@ class ProducerStateManager:
     """The state of one log's producers: entries by id, and transactions that are open or not yet replicated.
 
     Attributes:
-        unchecked: the base offsets of segments of which headers were taken without a look at what they are checked by.
+        unchecked: the base offsets of segments whose headers were taken without a comparison of the batches' CRCs.
     """
 
     __slots__ = (

@@ -23,7 +23,7 @@ from millrace_pipelines.warehouse.keys.key_index import EntriesOfRows, KeyIndex,
 from millrace_pipelines.warehouse.rewrite import every_block_of, reading
 from millrace_pipelines.warehouse.stores.store import Store
 from millrace_pipelines.warehouse.table.columns import FileColumn, file_columns, under_present_names
-from millrace_pipelines.warehouse.table.files import index_name, rows_of_a_block
+from millrace_pipelines.warehouse.table.files import blocks_of_group, index_name
 from millrace_pipelines.warehouse.task_table import AnyTable, TaskTable
 
 BLOCK_ROWS = 1 << 20
@@ -101,11 +101,9 @@ def _coordinates_at(file: pq.ParquetFile, numbers: Numbers, present: Mapping[str
     """Yields the coordinates of a file's rows, given by rising number, from the row groups that have some of them."""
     first, names = 0, [column.name for column in present.values()]
     for group in range(file.num_row_groups):
-        about = file.metadata.row_group(group)
-        end = first + about.num_rows
+        end = first + file.metadata.row_group(group).num_rows
         low, high = np.searchsorted(numbers, [first, end])
-        count = rows_of_a_block(about, BLOCK_ROWS, names)
-        blocks = file.iter_batches(count, row_groups=[group], columns=names) if high > low else ()
+        blocks = blocks_of_group(file, group, BLOCK_ROWS, names) if high > low else ()
         for block in blocks:
             low, high = np.searchsorted(numbers, [first, first + block.num_rows])
             yield coordinates_of(under_present_names(block, present)).take(numbers[low:high] - first)

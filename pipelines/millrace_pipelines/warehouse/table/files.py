@@ -376,19 +376,24 @@ class MarkedFile(NamedTuple):
 
 
 def row_blocks(file: pq.ParquetFile, most_rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yields a file's rows in blocks, none of which spans two row groups.
-
-    A block has at most `most_rows`, and fewer where rows are large: BLOCK_BYTES, by what a row of its group has on
-    average in these columns.
-    """
-    names = None if columns is None else list(columns)
+    """Yields a file's rows in blocks, none of which spans two row groups (`blocks_of_group`)."""
     for group in range(file.num_row_groups):
-        count = rows_of_a_block(file.metadata.row_group(group), most_rows, names)
-        yield from file.iter_batches(count, row_groups=[group], columns=names)
+        yield from blocks_of_group(file, group, most_rows, columns)
 
 
-def rows_of_a_block(group: pq.RowGroupMetaData, most_rows: int, columns: Collection[str] | None) -> int:
-    """Returns how many rows of a row group a block is to have."""
+def blocks_of_group(
+    file: pq.ParquetFile, group: int, most_rows: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of one row group in blocks.
+
+    A block has at most `most_rows`, and fewer where rows are large: about BLOCK_BYTES, by what a row of the group has
+    on average in these columns.
+    """
+    count = _rows_of_a_block(file.metadata.row_group(group), most_rows, columns)
+    yield from file.iter_batches(count, row_groups=[group], columns=None if columns is None else list(columns))
+
+
+def _rows_of_a_block(group: pq.RowGroupMetaData, most_rows: int, columns: Collection[str] | None) -> int:
     chunks = map(group.column, range(group.num_columns))
     chosen = (one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns)
     size_bytes = sum(one.total_uncompressed_size for one in chosen)
