@@ -11,6 +11,10 @@ metrics and `damaged-ranges`.
 A follower whose log ends with damage cuts that off, once its leader has what begins there, and follows on. It cuts
 nothing that is committed: others count on its copy, and it may lead before it has fetched that again.
 
+No CRC covers a base offset, so a batch right behind damage may be in another's place, with its offsets. It is fetched
+again with the damage. Where the others have a batch across its beginning, it is damage, too, and so the log grows to
+where its leader's batch ends, if nothing is behind the damage (`storage.log.healing`).
+
 What compaction has removed must not come back: a record whose tombstone is gone here may be there at another replica,
 and the other way round. So where batches behind the damage lack records, or no replica of a compacted log has all that
 is damaged any more, all segments up to there are fetched from one replica, and the damaged one is put in place last: a
@@ -34,7 +38,7 @@ from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import BrokerUnreachableError, NotLeaderError, is_unforeseen
-from millrace.records.batch import NO_LEADER_EPOCH
+from millrace.records.batch import NO_LEADER_EPOCH, walk
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink, Connect
@@ -243,23 +247,79 @@ class _LogHealing:
             return
         if not segment.damage or not segment.retain():
             return
-        log, healed = self._log, list[DamagedRange]()
+        log = self._log
         try:
             with await asyncio.to_thread(log.healing.healing, segment) as new:
-                for damaged in segment.damage:
-                    await asyncio.to_thread(new.copy_up_to, damaged.position)
-                    missing = self._missing(damaged.start_offset, damaged.end_offset)
-                    filled_to = await self._fill(new, missing, most_bytes=log.healing.most_bytes(segment, damaged))
-                    is_filled = filled_to > missing.next_offset
-                    await asyncio.to_thread(new.end, damaged, filled_to if is_filled else damaged.start_offset)
-                    if is_filled or damaged.start_offset == damaged.end_offset:
-                        healed.append(damaged._replace(end_offset=filled_to))
+                healed = await self._refill(new, segment)
                 place = partial(log.healing.put_in_place, segment, new, truncations)
                 is_placed: bool = await asyncio.to_thread(place) if healed else False
                 if is_placed:
                     self._note_healed(healed)
         finally:
             segment.release()
+
+    async def _refill(self, new: SegmentHealing, segment: LogSegment) -> list[DamagedRange]:
+        """Fills the damaged ranges of a segment; returns what is healed, nothing where `new` can't be used."""
+        healed: list[DamagedRange] = []
+        end_offset = 0
+        for damaged in segment.damage:
+            if damaged.start_offset < end_offset:
+                continue  # it was filled with the one in front
+            await asyncio.to_thread(new.copy_up_to, damaged.position)
+            wider = await self._with_batch_behind(segment, damaged)
+            missing = self._missing(wider.start_offset, wider.end_offset)
+            most_bytes = self._log.healing.most_bytes(segment, wider)
+            filled_to = await self._fill(new, missing, most_bytes=most_bytes)
+            ends_here, is_full = filled_to == damaged.end_offset, new.segment.size_bytes >= most_bytes
+            if wider != damaged and ends_here and not is_full and self._must_confirm(damaged):
+                return []
+            ended = wider if filled_to > damaged.end_offset or (ends_here and is_full) else damaged
+            is_filled = filled_to > missing.next_offset
+            await asyncio.to_thread(new.end, ended, filled_to if is_filled else ended.start_offset)
+            if is_filled or ended.start_offset == ended.end_offset:
+                healed.append(ended._replace(end_offset=filled_to))
+            else:
+                await self._set_aside_behind(segment, damaged, wider)
+            end_offset = ended.end_offset
+        return healed
+
+    async def _with_batch_behind(self, segment: LogSegment, damaged: DamagedRange) -> DamagedRange:
+        if damaged.start_offset < self._log.healing.gapless_from:
+            return damaged  # compaction leaves other batches elsewhere
+        return await asyncio.to_thread(self._log.healing.with_batch_behind, segment, damaged)
+
+    def _must_confirm(self, damaged: DamagedRange) -> bool:
+        """Returns whether damage waits until the batch behind it can be compared, so a leader's that readers pass over.
+
+        Followers can't fetch over a leader's other damage, so that they may not have what is behind it.
+        """
+        return isinstance(self._replica, FollowedPartition) or damaged.start_offset == damaged.end_offset
+
+    async def _set_aside_behind(self, segment: LogSegment, damaged: DamagedRange, wider: DamagedRange) -> None:
+        """Sets aside the batch behind, or the log's end, where others have a batch that reaches over the range."""
+        if await self._end_across(wider.start_offset, wider.end_offset) is None:
+            return
+        if wider != damaged:
+            self._log.healing.widen(segment, wider)
+        else:
+            await self._extend_end(wider)
+
+    async def _extend_end(self, damaged: DamagedRange) -> None:
+        """Moves the end of a follower's log, where that is damaged, to that of its leader's batch across it."""
+        log, replica = self._log, self._replica
+        if not isinstance(replica, FollowedPartition) or replica.leader not in self._others.brokers:
+            return
+        if damaged.end_offset < log.log_end_offset:
+            return
+        end_offset = await self._end_across(damaged.start_offset, log.log_end_offset, [replica.leader])
+        if end_offset is not None:
+            await self._held(lambda: log.healing.extend_end(end_offset))
+
+    async def _end_across(self, start_offset: int, end_offset: int, brokers: Sequence[int] = ()) -> int | None:
+        """Returns the end of a batch of other replicas that reaches over `end_offset`; None where they have none."""
+        found = await self._others.next_batches(self._missing(start_offset, MAX_LONG), brokers)
+        headers = () if found is None else (header for _, header in walk(found.batches))
+        return next((one.next_offset for one in headers if one.base_offset < end_offset < one.next_offset), None)
 
     async def _fill_hole(self, before: LogSegment, hole: DamagedRange, truncations: int) -> bool:
         """Puts new segments into a hole at a segment's end; returns whether nothing is missing there any more."""
@@ -269,6 +329,7 @@ class _LogHealing:
                 missing = self._missing(next_offset, hole.end_offset)
                 filled_to = await self._fill(new, missing, most_bytes=log.healing.segment_bytes)
                 if filled_to == missing.next_offset:
+                    await self._extend_end(hole._replace(start_offset=next_offset))
                     return False
                 if not await asyncio.to_thread(log.healing.put_into_hole, before, new, filled_to, truncations):
                     return False

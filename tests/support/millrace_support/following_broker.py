@@ -31,10 +31,10 @@ LEADER = 2
 
 
 class Machine:
-    """A broker's logs on a disk of its own."""
+    """A broker's logs on a disk of its own, a new one unless one is given."""
 
-    def __init__(self, broker_id: int) -> None:
-        self.fs = CrashFileSystem()
+    def __init__(self, broker_id: int, fs: CrashFileSystem | None = None) -> None:
+        self.fs = CrashFileSystem() if fs is None else fs
         self.logs = LogManager(self.fs, ManualClock(), ["/data"], {}, "c" * 22, broker_id)
         self.logs.start()
 
@@ -46,8 +46,8 @@ class Machine:
 class Follower(Machine):
     """A broker that follows."""
 
-    def __init__(self, settings: FetchSettings = SETTINGS) -> None:
-        super().__init__(1)
+    def __init__(self, settings: FetchSettings = SETTINGS, fs: CrashFileSystem | None = None) -> None:
+        super().__init__(1, fs)
         self.addresses: dict[int, Address] = {}
         self.offline: list[TopicPartition] = []
         self.quota_clock = ManualClock()
@@ -77,12 +77,12 @@ class Follower(Machine):
 
 @asynccontextmanager
 async def following(
-    leader: LeadingBroker | Answer, settings: FetchSettings = SETTINGS
+    leader: LeadingBroker | Answer, settings: FetchSettings = SETTINGS, fs: CrashFileSystem | None = None
 ) -> AsyncIterator[tuple[Follower, ScriptedBroker]]:
     """Yields (a follower, the leader's socket)."""
     answer = leader.answer if isinstance(leader, LeadingBroker) else leader
     async with ScriptedBroker(answer) as broker:
-        follower = Follower(settings)
+        follower = Follower(settings, fs)
         follower.addresses[LEADER] = broker.address
         try:
             yield follower, broker

@@ -21,6 +21,10 @@ what is missing then is a hole.
     2  swap it in, or rename it into the hole         the damage, or less of it
     3  name what is left in `damaged-ranges`          less damage; whoever reads the file compares it with the segment
 
+No CRC covers a base offset. A batch is confirmed by the one in front of it, which ends there, and one behind damage by
+nothing: it is fetched again with the damage (`with_batch_behind`). Where other replicas have a batch across its
+beginning it is damage, too (`widen`), and where their batch reaches over the log's end, that is wrong (`extend_end`).
+
 Before step 2 a new segment is walked as a start walks one, so that nothing is trusted that was written here.
 
 What was damaged when the log was opened has hidden producers' batches and markers from it, and leader epochs. These are
@@ -35,16 +39,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from itertools import islice
 from typing import Self
 
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import CorruptRecordError, RecordError, StorageError
 from millrace.fs import Buffer, FileSystem
+from millrace.records.batch import BatchHeader
 from millrace_broker.storage.config import LogConfig
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.filenames import HEALED_FILE_SUFFIX
 from millrace_broker.storage.log.leader_epochs import LeaderEpochs
 from millrace_broker.storage.log.log_segments import LogSegments, SegmentWriter
+from millrace_broker.storage.log.truncation import Truncation
 from millrace_broker.storage.producers.producer_state_manager import ProducerStateManager
 from millrace_broker.storage.segments.damage import AllowedGaps, DamagedRange, Synced, covering
 from millrace_broker.storage.segments.damage_search import add_holes, note_missing
@@ -183,18 +190,22 @@ class LogHealing:
         fs: the door to the files.
         segments: the log's segments.
         writer: makes new ones.
+        truncation: moves the log's end.
         producers: who has written.
         leader_epochs: the leader epochs of the log.
         hidden: the base offsets of segments whose damage the log has been opened with.
     """
 
-    __slots__ = ("_fs", "_hidden", "_leader_epochs", "_producers", "_reread_from", "_segments", "_writer")
+    __slots__ = (
+        "_fs", "_hidden", "_leader_epochs", "_producers", "_reread_from", "_segments", "_truncation", "_writer",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 -- the parts of a log
         self,
         fs: FileSystem,
         segments: LogSegments,
         writer: SegmentWriter,
+        truncation: Truncation,
         producers: ProducerStateManager,
         leader_epochs: LeaderEpochs,
         hidden: Collection[int],
@@ -202,6 +213,7 @@ class LogHealing:
         self._fs = fs
         self._segments = segments
         self._writer = writer
+        self._truncation = truncation
         self._producers = producers
         self._leader_epochs = leader_epochs
         self._hidden = set(hidden)
@@ -292,6 +304,36 @@ class LogHealing:
         """Returns the size up to which a range is filled again: one at the segment's end may be a hole in part."""
         is_last = damaged.end_position >= segment.size_bytes
         return max(self.segment_bytes, segment.size_bytes) if is_last else MAX_INT
+
+    def with_batch_behind(self, segment: LogSegment, damaged: DamagedRange) -> DamagedRange:
+        """Returns a damaged range with the batch, or the damage, right behind it; as it is where the segment ends.
+
+        It ends where the next batch begins. Raises StorageError.
+        """
+        start = damaged.end_position
+        behind = next((one for one in segment.damage if one != damaged and one.position >= start), None)
+        if behind is not None and behind.position == start:
+            return damaged._replace(end_offset=behind.end_offset, end_position=behind.end_position)
+        found: list[tuple[int, BatchHeader]] = []
+        with storage_errors(segment.path), suppress(RecordError):
+            found.extend(islice(segment.headers(start), 2))
+        if not found:
+            return damaged
+        end = start + found[0][1].size_bytes
+        next_offset = segment.next_offset if behind is None else behind.start_offset
+        next_offset = next((header.base_offset for at, header in found[1:] if at == end), next_offset)
+        return damaged._replace(end_offset=max(next_offset, damaged.end_offset), end_position=end)
+
+    def widen(self, segment: LogSegment, wider: DamagedRange) -> None:
+        """Sets aside all of a range that is larger than the damage that is known in it."""
+        segment.damage = tuple(
+            one for one in segment.damage if one.start_offset < wider.start_offset or wider.end_offset < one.end_offset
+        )
+        segment.add_damage(wider)
+
+    def extend_end(self, offset: int) -> None:
+        """Moves the end of a log that ends with damage up to `offset` (`Truncation.extend_damaged_end`)."""
+        self._truncation.extend_damaged_end(offset)
 
     def put_in_place(
         self, damaged: LogSegment, healing: SegmentHealing, truncations: int, *, is_other: bool = False

@@ -117,8 +117,8 @@ class Log:
             self._release_files()
             raise
         self.deleted = segments.deleted
-        hidden = {*loaded.noted.damage, *(one.base_offset for one in segments.now if one.damage)}
-        self.healing = LogHealing(fs, segments, self._writer, self.producers, self.leader_epochs, hidden)
+        noted = {*loaded.noted.damage, *(one.base_offset for one in segments.now if one.damage)}
+        self.healing = LogHealing(fs, segments, self._writer, self._follower, self.producers, self.leader_epochs, noted)
         self._noted = loaded.noted
         self.recovery = loaded.report(topic_partition, segments.start_offset)
         segments.gaps.learn(config, segments.end_offset)

@@ -53,7 +53,7 @@ from millrace_broker.storage.recovery.range_files import cut_repaired
 from millrace_broker.storage.reports import RetentionReport, SegmentReport
 from millrace_broker.storage.retention import deletable, policies_of
 from millrace_broker.storage.segments.damage import AllowedGaps, Synced, intact_bytes, valid_batches
-from millrace_broker.storage.segments.damage_search import add_known_holes, past_damage, walk_of
+from millrace_broker.storage.segments.damage_search import add_known_holes, note_missing, past_damage, walk_of
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
@@ -191,6 +191,24 @@ class Truncation:
         holder = segments.now[segments.now.floor_index(offset)]
         end_offset = self._end_below(holder, offset)[1] if holder.base_offset <= offset else offset
         return offset if end_offset < segments.start_offset else end_offset
+
+    def extend_damaged_end(self, offset: int) -> None:
+        """Moves the end of a log up to `offset`; what is missing in front of that is damage, at its last segment's end.
+
+        Nothing may have been appended since that segment was closed. Raises StorageError. A crash leaves the end where
+        it was, or moved.
+        """
+        segments = self._segments
+        with segments.names_lock, self._flushing.lock:
+            segments.check_writable(by_holder=True)
+            *kept, empty = segments.now[:]
+            if not kept or empty.size_bytes or offset <= segments.end_offset:
+                return
+            with segments.health.guard(segments.directory):
+                self._remove([empty])
+                note_missing(kept[-1], offset)
+                segments.end_offset = offset
+                self._go_on(kept, (), offset)
 
     def start_at(self, offset: int, log_start_offset: int) -> None:
         """Removes all batches, to go on at `offset`. Raises OffsetOutOfRangeError if it is negative, StorageError."""

@@ -233,14 +233,14 @@ def intact_bytes(damage: Sequence[DamagedRange], position: int, end: int) -> Ite
 def with_added(damage: Sequence[DamagedRange], added: DamagedRange) -> tuple[DamagedRange, ...]:
     """Returns the damaged ranges and `added`, sorted by position.
 
-    A hole right behind damaged bytes is one range with them: nothing says how many offsets these bytes have had, and a
+    A hole right behind other damage is one range with it: nothing says how many offsets damaged bytes have had, and a
     batch that heals them is whole.
     """
     found: list[DamagedRange] = []
     for one in sorted((*damage, added), key=lambda one: (one.position, one.start_offset)):
         before = found[-1] if found else None
         is_behind = before is not None and (before.end_position, before.end_offset) == (one.position, one.start_offset)
-        if before is not None and is_behind and one.is_hole and not before.is_hole:
+        if before is not None and is_behind and one.is_hole:
             found[-1] = before._replace(end_offset=one.end_offset)
         else:
             found.append(one)
