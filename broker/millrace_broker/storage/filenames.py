@@ -22,7 +22,8 @@
     <20-digit base offset>.timeindex      timestamp -> offset
     <20-digit base offset>.txnindex       aborted transactions; only where there are any
     <20-digit offset>.snapshot            producers as of a segment's base offset, or of a clean shutdown
-    <any of these>.deleted                cut by retention or replaced by compaction, to be removed (`log_checkpoints`)
+    <any of these>.deleted                cut by retention, to be removed (`log_checkpoints`)
+    <any of these>.replaced.deleted       replaced, as by compaction, to be removed (`segment_swap`)
     <any of these>.cleaned                being written by compaction
     <any of these>.healed.tmp             being written in the place of a damaged segment (`healing`)
     <any of these>.swap                   complete, about to take the place of what it was made of
@@ -61,6 +62,7 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"
+REPLACED_FILE_SUFFIX = ".replaced.deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
 HEALED_FILE_SUFFIX = ".healed.tmp"  # what ends with .tmp, a start removes
 SWAP_FILE_SUFFIX = ".swap"

@@ -2,7 +2,7 @@
 
     begin           adds a new active segment at the end
     drop_first      takes the oldest one out; `rename_dropped` renames its files to `.deleted`, on another thread
-    replace         puts a compacted or healed segment in the place of others, whose files are renamed to `.deleted`
+    replace         puts a compacted or healed segment in the place of others, whose files are renamed and removed later
     insert_behind   puts a new segment into a hole, where files of segments were lost (`healing`)
     restart         goes on behind what a truncation has left
 

@@ -12,7 +12,8 @@ tells, which may be older than the last deletion. But who deletes first segments
 
 In the last row these names stay, for a crash may come before the next checkpoint (`log_checkpoints`). So after a crash
 what is lost is taken for deleted where such a name is left of the segment in front, as for `file.delete.delay.ms` after
-each deletion. A clean stop leaves no older start.
+each deletion. A clean stop leaves no older start. Segments that were replaced, as by compaction, leave other names
+(`segment_swap`).
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ def lost_segments(
 ) -> list[int]:
     """Returns the base offsets of segments that have lost their `.log`, and have not been deleted.
 
-    Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. A segment
-    that was replaced has left names for all of its files. Without those before the first segment the log would begin
-    later, and where it is led, so would all other replicas. One between two others leaves a gap: that shows by itself,
-    unless the segment before it `may_end_early`, as in a compacted log. Behind the last one none is missed.
+    Whoever deletes a segment renames its `.log` first, and it has that name while another file has its own. Release
+    0.1 gave such names to all files of a segment that it had replaced, too. Without those before the first segment the
+    log would begin later, and where it is led, so would all other replicas. One between two others leaves a gap: that
+    shows by itself, unless the segment before it `may_end_early`, as in a compacted log. Behind the last one none is
+    missed.
     """
     logs = {base for base, suffix in files.values() if suffix == LOG_SUFFIX}
     first, last = min(logs, default=0), max(logs, default=0)

@@ -6,14 +6,15 @@ A segment that is written again takes its own place in the same way (`log.checks
     1  write and sync <base>.{log,index,timeindex}.cleaned     the old ones; `.cleaned` is removed at the next start
     2  rename .cleaned -> .swap, the .log last                 the old ones, unless the .log.swap is there
     3  sync the folder                                         the new one, from here on: the start does 4 to 7
-    4  rename the old files -> .deleted
+    4  rename the old files -> .replaced.deleted
     5  sync the folder: no old file may outlive the .swap name
     6  rename .swap -> no suffix, the .log last
     7  sync the folder
 
 A `.log.swap` is the decision: it holds all that stays of the segments from its base offset to its end, and each byte of
-it was synced before the name existed. The suffixes, and what a start does with them, are Kafka's. An index that is
-missing is rebuilt.
+it was synced before the name existed. The suffixes, and what a start does with them, are Kafka's, which takes what ends
+with `.deleted` for deleted; only here it says of a segment that the log begins behind it (`recovery.lost_segments`). An
+index that is missing is rebuilt.
 
 The producer snapshots at the old segments' base offsets are deleted with them. Such a snapshot may list a transaction
 as open whose marker was in the segment behind it and has been compacted away; a recovery from there would never see it
@@ -32,9 +33,9 @@ from millrace.fs import FileSystem
 from millrace_broker.storage.batches.scan import walk_batches
 from millrace_broker.storage.filenames import (
     CLEANED_FILE_SUFFIX,
-    DELETED_FILE_SUFFIX,
     LOG_SUFFIX,
     PRODUCER_SNAPSHOT_SUFFIX,
+    REPLACED_FILE_SUFFIX,
     SWAP_FILE_SUFFIX,
     parse_segment_file_name,
     parse_snapshot_file_name,
@@ -56,8 +57,8 @@ def swap_in(fs: FileSystem, directory: str, old: Sequence[LogSegment], new: LogS
     for segment in old:
         snapshot = os.path.join(directory, segment_file_name(segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX))
         for path in filter(fs.exists, [*segment.file_paths(), snapshot]):
-            fs.rename(path, path + DELETED_FILE_SUFFIX)
-            deleted.append(path + DELETED_FILE_SUFFIX)
+            fs.rename(path, path + REPLACED_FILE_SUFFIX)
+            deleted.append(path + REPLACED_FILE_SUFFIX)
     fs.fsync_dir(directory)
     new.change_suffix("")
     fs.fsync_dir(directory)
