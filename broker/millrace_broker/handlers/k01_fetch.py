@@ -180,7 +180,7 @@ class _Fetch:
         """Looks up each partition that the request or its session names; `targets` gets those that the cluster has."""
         for key, wanted in each(self._context.wanted.items()):
             self._resolve(key, wanted)
-        if damaged := self._damaged:
+        if self._follower is not None and (damaged := self._damaged):
             named = {one.topic_partition: damaged[one.key] for one in self.targets if one.key in damaged}
             self._services.replicas.damage_reports.hear(self._services.replicas.partitions, named)
 
@@ -363,7 +363,7 @@ class _Fetch:
                 diverging = replica.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
             if diverging is not None:
                 return self._fetched(index, replica, b"", None, diverging)
-            return self._read_replica(replica, index, wanted, size_bytes)
+            return self._read_replica(replica, target, size_bytes)
         except MillraceError as error:
             code = fetch_error(error, self._services.replicas.replica(target.topic_partition))
             tells_leader = self._version >= FIRST_VERSION_WITH_LEADERS and code in TELL_THE_LEADER
@@ -391,16 +391,18 @@ class _Fetch:
         racks = {broker: image.brokers[broker].rack for broker in reachable(image, self._session.listener)}
         return in_rack(self._rack, services.broker_id, replica.read_replicas(offset), racks.get)
 
-    def _read_replica(self, replica: Replica, index: int, wanted: FetchPartition, size_bytes: int) -> PartitionFetched:
+    def _read_replica(self, replica: Replica, target: _Target, size_bytes: int) -> PartitionFetched:
+        wanted = target.wanted
         may_read = not self._is_throttled(replica)
         limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0) if may_read else 0
         at_least_one = may_read and size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
+        healed_up_to = (self._damaged or {}).get(target.key, 0) if self._follower is None else 0
         records, aborted = replica.read(
-            wanted.fetch_offset, limit, at_least_one=at_least_one, isolation=self._isolation
+            wanted.fetch_offset, limit, at_least_one=at_least_one, isolation=self._isolation, healed_up_to=healed_up_to
         )
         if self._follower is not None and not self._is_noted and isinstance(replica, Partition):
             self._note(self._follower, replica, wanted)
-        fetched = self._fetched(index, replica, records, aborted, None)
+        fetched = self._fetched(target.key.partition, replica, records, aborted, None)
         is_told = self._damaged is not None and len(records)
         return fetched._replace(gapless_from=replica.log.gapless_from) if is_told else fetched
 

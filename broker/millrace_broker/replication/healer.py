@@ -44,7 +44,14 @@ from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink, Connect
 from millrace_broker.replication.epoch_ends import epoch_of_offset
 from millrace_broker.replication.followed_partition import FollowedPartition
-from millrace_broker.replication.range_fetch import FETCH_BYTES, Missing, OtherReplicas, Sources
+from millrace_broker.replication.range_fetch import (
+    FETCH_BYTES,
+    Missing,
+    OtherReplicas,
+    Sources,
+    Taken,
+    of_known_epoch,
+)
 from millrace_broker.replication.replica import Replica
 from millrace_broker.replication.replica_manager import ReplicaManager
 from millrace_broker.storage import (
@@ -383,13 +390,21 @@ class _LogHealing:
         """Puts batches of other replicas into a new segment; returns the offset up to which nothing is missing."""
         while missing.next_offset < missing.end_offset and new.segment.size_bytes < most_bytes:
             room = min(FETCH_BYTES, most_bytes - new.segment.size_bytes)
-            found = await self._others.next_batches(missing, brokers, room)
+            found = await self._next_batches(missing, brokers, room)
             if found is None:
                 break
             await asyncio.to_thread(new.put, found.batches)
             self._counts.healed_bytes += len(found.batches)
             missing = missing.behind(found.next_offset)
         return missing.next_offset
+
+    async def _next_batches(self, missing: Missing, brokers: Sequence[int], room: int) -> Taken | None:
+        found = await self._others.next_batches(missing, brokers, room)
+        if found is not None:
+            return found
+        log = self._log
+        narrower = of_known_epoch(missing, log.leader_epochs.entries, log.log_end_offset)
+        return narrower and await self._others.next_batches(narrower, brokers, room, is_committed=False)
 
     def _missing(self, start_offset: int, end_offset: int) -> Missing:
         log, entries = self._log, self._log.leader_epochs.entries

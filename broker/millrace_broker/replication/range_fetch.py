@@ -16,6 +16,9 @@
 A consumer reads what is committed, so that nothing is taken that may be cut off yet. The field of followers, with
 nothing in it, says that it is a broker, which needs ClusterAction, as to follow, and no Read.
 
+Other replicas may not know yet that the batches are committed: a leader with damage can't tell them. Then the rest of
+one leader epoch is asked for (`of_known_epoch`). Batches of one epoch at one offset are the same in all replicas.
+
 Runs on the event loop.
 """
 
@@ -27,7 +30,7 @@ from typing import NamedTuple
 
 from millrace.error_codes import error_sentence
 from millrace.errors import BrokerError, ErrorCode, InvalidRecordError, MillraceError, RecordError
-from millrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
+from millrace.records.batch import HEADER_BYTES, NO_LEADER_EPOCH, BatchHeader, check_crc, read_header
 from millrace.records.compression import codec_of
 from millrace.wire.api import ApiKey
 from millrace.wire.encoder import contents
@@ -45,6 +48,7 @@ from millrace.wire.fetch import (
     encode_fetch_request,
 )
 from millrace_broker.replication.broker_link import BrokerLink
+from millrace_broker.replication.epoch_ends import Entries, end_of_epoch, epoch_of_offset
 
 FETCH_BYTES = 1 << 20
 
@@ -65,6 +69,18 @@ class Missing(NamedTuple):
     def behind(self, offset: int) -> Missing:
         """Returns what is missing from an offset on, at which the next batch has to begin."""
         return self._replace(least_offset=offset, next_offset=offset)
+
+
+def of_known_epoch(missing: Missing, entries: Entries, log_end_offset: int) -> Missing | None:
+    """Returns what is missing of the leader epoch that the log has had at its beginning; None where that is not known.
+
+    Compacted logs may have other batches.
+    """
+    epoch = epoch_of_offset(entries, missing.next_offset)
+    if epoch == NO_LEADER_EPOCH or missing.may_leave_out:
+        return None
+    end_offset = min(missing.end_offset, end_of_epoch(entries, epoch, log_end_offset)[1])
+    return missing._replace(end_offset=end_offset, least_epoch=epoch, largest_epoch=epoch)
 
 
 class Taken(NamedTuple):
@@ -148,17 +164,22 @@ class OtherReplicas:
         self._epoch = sources.leader_epoch
 
     async def next_batches(
-        self, missing: Missing, brokers: Sequence[int] = (), most_bytes: int = FETCH_BYTES
+        self,
+        missing: Missing,
+        brokers: Sequence[int] = (),
+        most_bytes: int = FETCH_BYTES,
+        *,
+        is_committed: bool = True,
     ) -> Taken | None:
         """Returns batches that fit, from `missing.next_offset` on, of `brokers` or any; None where none has any.
 
-        They are at most `most_bytes`, or one batch.
+        They are at most `most_bytes`, or one batch. Those that may not be committed count unless they have to be.
         """
         refusals: list[str] = []
         found: tuple[int, Taken] | None = None
         for broker in brokers or self.brokers:
             try:
-                batches = taken(await self._fetch(broker, missing.next_offset, most_bytes), missing)
+                batches = taken(await self._fetch(broker, missing, most_bytes, is_committed=is_committed), missing)
             except MillraceError as error:
                 refusals.append(f"broker {broker}: {error}")
                 continue
@@ -178,11 +199,12 @@ class OtherReplicas:
             return None
         return found[1]
 
-    async def _fetch(self, broker: int, offset: int, most_bytes: int) -> PartitionFetched:
+    async def _fetch(self, broker: int, missing: Missing, most_bytes: int, *, is_committed: bool) -> PartitionFetched:
         link = await self._link(broker)
-        wanted = {self._key: FetchPartition(offset, most_bytes, current_leader_epoch=self._epoch)}
+        wanted = {self._key: FetchPartition(missing.next_offset, most_bytes, current_leader_epoch=self._epoch)}
+        damaged = {} if is_committed else {self._key: missing.end_offset}
         request = FetchRequest(
-            CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [], damaged={}
+            CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [], damaged=damaged
         )
         body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, encode_fetch_request(request))
         try:

@@ -107,13 +107,15 @@ class Replica:
         *,
         at_least_one: bool,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        healed_up_to: int = 0,
     ) -> PartitionRead:
-        """Returns whole batches from `offset` on, up to what the reader may see.
+        """Returns whole batches from `offset` on, up to what the reader may see, a broker that heals up to an offset.
 
         With `max_bytes` 0 and no `at_least_one`, only the offset is checked, without a read of the disk. Raises
         OffsetOutOfRangeError or StorageError.
         """
-        end = self.visible_end(isolation) if max_bytes or at_least_one else offset
+        visible_end = max(self.visible_end(isolation), min(healed_up_to, self.log.log_end_offset))
+        end = visible_end if max_bytes or at_least_one else offset
         records: Part = self.log.read_or_find(
             offset, max_bytes, up_to_offset=end, at_least_one=at_least_one, read_at_once_bytes=READ_AT_ONCE_BYTES
         )

@@ -83,7 +83,8 @@ class FetchRequest(NamedTuple):
     """A decoded Fetch request; `wanted` is in the request's order, a repeated partition at its first place.
 
     `rack` is the consumer's, "" if it does not say. `replica_epoch` is the broker epoch of a follower, -1 before v15.
-    `damaged` has the offsets from which on a follower was sent damage; None if none of Millrace's brokers asks.
+    `damaged` has the offsets from which on a follower was sent damage, or up to which a broker that heals reads, also
+    what may not be committed; None if none of Millrace's brokers asks.
     """
 
     replica_id: int

@@ -39,8 +39,8 @@ class NoLog:
         pass
 
 
-async def heals(home: Home) -> bool:
-    """Returns whether the healer gets the first batch of the leader."""
+async def heals(home: Home, *, offset: int = 0, is_committed: bool = True) -> bool:
+    """Returns whether the healer gets the batch of the leader at an offset."""
 
     async def link_to(_: int) -> Any:
         return home.link
@@ -49,8 +49,8 @@ async def heals(home: Home) -> bool:
     async with AsyncExitStack() as links:
         key = PartitionKey(home.metadata.image.topics[FIRST.topic].topic_id, FIRST.partition)
         others = OtherReplicas(link_to, links, key, Sources((home.broker_id,), partition.leader_epoch))
-        missing = Missing(0, 0, 1, 0, partition.leader_epoch, may_leave_out=False)
-        found = await others.next_batches(missing)
+        missing = Missing(offset, offset, offset + 1, 0, partition.leader_epoch, may_leave_out=False)
+        found = await others.next_batches(missing, is_committed=is_committed)
         links.pop_all()  # the link is the test's
     return found is not None
 
@@ -73,3 +73,20 @@ def test_healing_is_an_action_of_the_cluster(tmp_path: Path, operation: AclOpera
             return {*served, "healer"} if await heals(home) else served
 
     assert asyncio.run(asyncio.wait_for(scene(), 60)) == allowed
+
+
+def test_a_broker_that_heals_gets_what_is_not_known_as_committed_where_it_asks_for_it(tmp_path: Path) -> None:
+    async def scene() -> list[bool]:
+        async with broker_with_followers(tmp_path) as home:
+            home.lead()
+            await home.produce(LEADER)
+            home.fetched(1)
+            await home.produce(LEADER)
+            assert home.replicas.partition(FIRST).high_watermark == 1
+            return [
+                await heals(home, offset=offset, is_committed=is_committed)
+                for offset in range(3)
+                for is_committed in (True, False)
+            ]
+
+    assert asyncio.run(asyncio.wait_for(scene(), 60)) == [True, True, False, True, False, False]

@@ -7,7 +7,7 @@ from millrace.records.batch import HEADER, read_header
 from millrace.records.checksum import crc32c
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
-from millrace_broker.replication.range_fetch import Missing, taken
+from millrace_broker.replication.range_fetch import Missing, of_known_epoch, taken
 
 MISSING = Missing(10, 10, 30, 2, 4, may_leave_out=False)
 ACROSS = MISSING._replace(next_offset=15)  # the log begins at 15
@@ -84,3 +84,24 @@ REFUSED = {
 def test_what_does_not_fit_is_refused(missing, fetched, error, words):
     with pytest.raises(error, match=words):
         taken(fetched, missing)
+
+
+ENTRIES = ((2, 0), (3, 15), (6, 25))
+KNOWN = {
+    "in the epoch of its beginning": (MISSING._replace(end_offset=14), ENTRIES, (14, 2)),
+    "up to where that epoch ends": (MISSING, ENTRIES, (15, 2)),
+    "from an epoch's first offset on": (MISSING._replace(next_offset=15), ENTRIES, (25, 3)),
+    "the newest epoch, up to the log's end": (MISSING._replace(next_offset=26, end_offset=90), ENTRIES, (40, 6)),
+    "of an unknown epoch": (MISSING, ENTRIES[1:], None),
+    "of a log without epochs": (MISSING, (), None),
+    "of a compacted log": (COMPACTED, ENTRIES, None),
+}
+
+
+@pytest.mark.parametrize(("missing", "entries", "end_and_epoch"), KNOWN.values(), ids=KNOWN)
+def test_what_may_not_be_committed_is_of_the_epoch_that_the_log_has_had(missing, entries, end_and_epoch):
+    found = of_known_epoch(missing, entries, 40)
+    assert (found and (found.end_offset, found.least_epoch)) == end_and_epoch
+    assert found is None or found == missing._replace(
+        end_offset=found.end_offset, least_epoch=found.least_epoch, largest_epoch=found.least_epoch
+    )
