@@ -45,7 +45,12 @@ SLEEPS, ASLEEP_S = 0.1, (2.0, 8.0)  # how often a member pauses for longer, and 
 PROTOCOL_TYPE, ASSIGNOR = "simulated", "divided"
 NO_EPOCH, JOINING_EPOCH, LEAVING_EPOCH = -1, 0, -1
 ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-REJOIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH)
+REJOIN = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.GROUP_ID_NOT_FOUND,  # a disk was lost that had the only copy of it: Apache Kafka's consumer begins anew
+)
 
 
 def session_timeout_ms(network: Network) -> int:

@@ -221,12 +221,13 @@ class Simulation:
     def _look_for_deleted_logs(self) -> None:
         """Looks whether logs of deleted topics are left; those of moved replicas may be, where brokers were down.
 
-        These may lack an id: a full disk can have kept it from being written. Only one topic is ever deleted.
+        These may lack an id: a full disk can have kept it from being written. Only one topic is ever deleted, and of it
+        the former release may leave a log without an id.
         """
         for broker in self.brokers.values():
             for key in broker.logs.logs():
                 topic_id = broker.logs.topic_id(key)
-                is_told = topic_id is not None or key.topic == RENEWED_TOPIC
+                is_told = topic_id is not None or (key.topic == RENEWED_TOPIC and self.former is None)
                 if is_told and key.topic not in self.excused_topics and topic_id != self.topic_ids.get(key.topic):
                     self.judge.anomaly(f"{key}: broker {broker.id} still has the log of a deleted topic")
 
