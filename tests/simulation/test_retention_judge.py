@@ -23,3 +23,13 @@ def test_a_log_may_begin_above_what_a_damaged_leader_lets_the_judge_read(start: 
     log = cast("Log", SimpleNamespace(log_start_offset=start, size_bytes=0))
     judge.looks_at(broker_id=3, process=1, log=log, now_ms=0)
     assert (history.end, bool(anomalies)) == (0, is_wrong)
+
+
+def test_what_a_damaged_leader_did_not_let_the_judge_read_may_be_deleted_where_retention_has_come_there() -> None:
+    history = History(KEY, pytest.fail, written=None)
+    history.high_watermark, history.end = HIGH_WATERMARK, 4
+    judge = RetentionJudge(history, LIMITS, pytest.fail)
+    assert not any(map(judge.has_deleted_unseen, range(HIGH_WATERMARK)))
+    log = cast("Log", SimpleNamespace(log_start_offset=7, size_bytes=0))
+    judge.looks_at(broker_id=3, process=1, log=log, now_ms=0)
+    assert [offset for offset in range(HIGH_WATERMARK) if judge.has_deleted_unseen(offset)] == [4, 5, 6]

@@ -202,7 +202,8 @@ class Judge:
             if key in self.retention:
                 self.retention[key].check_end(broker, replicas[broker])
         for offset, payload in self.acknowledged[key].items():
-            if not is_void and history.batches.get(offset, b"")[AFTER_CRC:] != payload:
+            is_deleted = key in self.retention and self.retention[key].has_deleted_unseen(offset)
+            if not is_void and not is_deleted and history.batches.get(offset, b"")[AFTER_CRC:] != payload:
                 self.anomaly(f"{key}: what was acknowledged at offset {offset} is lost")
 
 

@@ -73,3 +73,7 @@ class RetentionJudge:
     def justifies(self, offset: int) -> bool:
         """Returns whether readers may go on at an offset, as all below it may be deleted."""
         return offset <= max(self.justified, self._asked)
+
+    def has_deleted_unseen(self, offset: int) -> bool:
+        """Returns whether an offset may be deleted that no leader could read yet, as its log is damaged."""
+        return offset >= self.history.end and self.justifies(offset + 1)
