@@ -211,3 +211,43 @@ def test_what_damage_has_hidden_of_transactions_is_known_afterwards(kind):
     heal(log, whole=whole)
     assert (log.aborted_transactions(0, log.log_end_offset), log.last_stable_offset(log.log_end_offset)) == expected
     manager.close()
+
+
+def flip_last(fs):
+    path = next(one for one in reversed(segment_files(fs)) if read_file(fs, one))
+    content = bytearray(read_file(fs, path))
+    content[-3] ^= 1
+    overwrite(fs, path, bytes(content))
+
+
+def extend(fs):
+    """Moves the end of a log whose last batch is damaged, as where its leader's batch reaches further."""
+    manager, log = open_log(fs)
+    log.verify()
+    log.healing.roll()
+    log.flush()
+    log.healing.extend_end(BATCHES + 2)
+    log.name_damage()
+    manager.close()
+
+
+def end_and_damage(fs):
+    manager, log = open_log(fs)
+    log.verify()
+    found = log.log_end_offset, [(one.start_offset, one.end_offset) for _, one in log.damage]
+    manager.close()
+    return found
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_the_power_goes_while_a_damaged_end_is_moved(seed):
+    fs = damaged(flip_last)
+    before = batches_of_valid(fs.after_cut())
+    assert before.keys() == WHOLE.keys() - {BATCHES - 1}
+    for cut_at in fs.each_change(lambda: extend(fs)):
+        left = fs.after_cut(None if seed is None else Random(seed * 1000 + cut_at))
+        end, damage = end_and_damage(left.after_cut())
+        assert (end, damage) in [(one, [(BATCHES - 1, one)]) for one in (BATCHES, BATCHES + 2)]
+        extend(left)
+        assert end_and_damage(left.after_cut()) == (BATCHES + 2, [(BATCHES - 1, BATCHES + 2)])
+        assert batches_of_valid(left.after_cut()) == before
