@@ -49,7 +49,7 @@ REJOIN = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.GROUP_ID_NOT_FOUND,  # a disk was lost that had the only copy of it: Apache Kafka's consumer begins anew
+    ErrorCode.GROUP_ID_NOT_FOUND,  # its only copy was lost: Apache Kafka's consumer ends, and another begins
 )
 
 
