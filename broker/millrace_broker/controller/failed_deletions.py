@@ -81,7 +81,7 @@ class FailedDeletions:
         self._ask(self._failed | self._moved)
 
     def _ask(self, removals: set[Removal]) -> None:
-        """Asks brokers to delete replicas, and forgets the removals of replicas that are assigned to them again."""
+        """Asks brokers to delete replicas. One that is assigned to its broker again stays: the removal is forgotten."""
         staying = {one for one in removals if self._stays(*one)}
         self._failed -= staying
         self._forget(staying & self._moved)

@@ -396,7 +396,7 @@ class _Fetch:
         may_read = not self._is_throttled(replica)
         limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0) if may_read else 0
         at_least_one = may_read and size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
-        healed_up_to = (self._damaged or {}).get(target.key, 0) if self._follower is None else 0
+        healed_up_to = self._damaged.get(target.key, 0) if self._damaged and self._follower is None else 0
         records, aborted = replica.read(
             wanted.fetch_offset, limit, at_least_one=at_least_one, isolation=self._isolation, healed_up_to=healed_up_to
         )

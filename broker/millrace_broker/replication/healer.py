@@ -296,9 +296,9 @@ class _LogHealing:
         return await asyncio.to_thread(self._log.healing.with_batch_behind, segment, damaged)
 
     def _must_confirm(self, damaged: DamagedRange) -> bool:
-        """Returns whether damage waits until the batch behind it can be compared, so a leader's that readers pass over.
+        """Returns whether damage stays until the batch behind it can be compared with another replica's.
 
-        Followers can't fetch over a leader's other damage, so that they may not have what is behind it.
+        A leader does not wait where damage hides offsets: followers can't fetch past it, and may lack what is behind.
         """
         return isinstance(self._replica, FollowedPartition) or damaged.start_offset == damaged.end_offset
 

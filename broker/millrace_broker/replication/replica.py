@@ -109,13 +109,16 @@ class Replica:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         healed_up_to: int = 0,
     ) -> PartitionRead:
-        """Returns whole batches from `offset` on, up to what the reader may see, a broker that heals up to an offset.
+        """Returns whole batches from `offset` on, up to what the reader may see.
+
+        Where `healed_up_to` is set a broker heals with them, and gets all up to that offset, committed or not.
 
         With `max_bytes` 0 and no `at_least_one`, only the offset is checked, without a read of the disk. Raises
         OffsetOutOfRangeError or StorageError.
         """
-        visible_end = max(self.visible_end(isolation), min(healed_up_to, self.log.log_end_offset))
-        end = visible_end if max_bytes or at_least_one else offset
+        end = self.visible_end(isolation) if max_bytes or at_least_one else offset
+        if healed_up_to:
+            end = max(end, min(healed_up_to, self.log.log_end_offset))
         records: Part = self.log.read_or_find(
             offset, max_bytes, up_to_offset=end, at_least_one=at_least_one, read_at_once_bytes=READ_AT_ONCE_BYTES
         )
