@@ -162,7 +162,7 @@ class Flushing:
     def finish(self) -> None:
         """Syncs a log before it is closed, and frees its indexes; the caller holds `lock`. Raises StorageError."""
         segments, active = self._segments, self._segments.now.active
-        active.finish()
+        active.finish_times()
         with storage_errors(segments.directory):
             segments.names_changed |= self._producers.take_snapshot(segments.end_offset)
         self._flush(closing=True)

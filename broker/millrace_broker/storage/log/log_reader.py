@@ -296,7 +296,7 @@ class LogReader:
 def _read(found: FoundBatches) -> bytes:
     segment, located = found
     try:
-        return segment.read(located)
+        return segment.read_at(located.position, located.size_bytes) if located.data is None else located.data
     except OSError as error:
         raise storage_error(segment.path, error) from error
 

@@ -67,6 +67,7 @@ class IndexCheck:
     def __init__(self, fs: FileSystem, segment: LogSegment) -> None:
         """Reads the index files. Raises OSError."""
         self._base_offset = segment.base_offset
+        self._damage = segment.damage
         self._offsets = _Entries(fs, segment.offset_index)
         self._times: _Entries | None = _Entries(fs, segment.time_index)
         self._time_findings: list[LogFinding] = self._times.findings
@@ -114,6 +115,8 @@ class IndexCheck:
             self._times.slot += 1
 
     def _find_misplaced(self, position: int) -> None:
+        if any(one.position <= position < one.end_position for one in self._damage):
+            return  # where batches can't be read
         self._offsets.find(_reason(position, "no batch begins there"))
 
 

@@ -11,8 +11,8 @@ Where the first segments have lost their `.log`, they are missing, too, synced o
 the log began, and so does the log start offset of the checkpoint (`lost_segments`).
 
 An index that is left tells in a compacted log, too, that a segment between two others is lost, and was not compacted
-away. The next start knows that only from `damaged-ranges`: it keeps the holes that are named there, as far as nothing
-has filled them.
+away, or that one was cut: it names the last batch that was there. The next start knows that only from `damaged-ranges`:
+it keeps the holes that are named there, as far as nothing has filled them.
 
 Where the log's end is damaged, it goes on in another segment at the recovery point, so that no offset is given twice.
 Where nothing is left of the end, not even damaged bytes, a second checkpoint, that of the high watermark, must say that
@@ -312,10 +312,12 @@ class _Loading:
         self._loaded.next_offset = next_base
         if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
             return
+        indexed_end, batches_end = segment.indexed_end, self._batches_end(segment, next_base)
         segment.recover(AllowedGaps(next_base), truncate=False, synced=Synced(MAX_LONG, next_base, is_end=True))
         add_holes(self._fs, segment)
-        if not self._may_end_early or segment.base_offset in self._lost:
-            note_missing(segment, self._batches_end(segment, next_base))
+        may_end_early = self._may_end_early and segment.base_offset not in self._lost
+        if not may_end_early or segment.next_offset < min(indexed_end, batches_end):
+            note_missing(segment, batches_end)
         self._keep_holes(segment, next_base)
         segment.finish()
         segment.next_offset = next_base

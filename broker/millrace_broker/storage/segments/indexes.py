@@ -41,6 +41,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from typing import ClassVar, NamedTuple
 
+from millrace.config import MAX_INT
 from millrace.errors import CorruptRecordError
 from millrace.fs import FileSystem, write_file_durably
 from millrace.records.checksum import crc32c
@@ -323,6 +324,16 @@ class TimeIndex(IndexFile):
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">qi")
     TYPE_CODES: ClassVar[tuple[str, str]] = ("q", "i")
+
+
+def end_named(offsets: OffsetIndex, times: TimeIndex) -> int:
+    """Returns the relative offset behind the last one that two indexes name, 0 without any.
+
+    An index that is not whole names none. Positions may lie behind the end of a file that was cut.
+    """
+    by_offset = offsets.last if offsets.is_sane(MAX_INT) else None
+    by_time = times.last if times.is_sane(MAX_INT) else None
+    return 1 + max(-1 if by_offset is None else by_offset[KEY], -1 if by_time is None else by_time[VALUE])
 
 
 class AbortedTransaction(NamedTuple):

@@ -59,7 +59,7 @@ from millrace_broker.storage.segments.damage import (
     valid_batches,
     with_added,
 )
-from millrace_broker.storage.segments.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from millrace_broker.storage.segments.indexes import OffsetIndex, TimeIndex, TransactionIndex, end_named
 
 MAX_RESUME_POSITIONS = 64
 NOTHING_INDEXED = NO_TIMESTAMP - 1
@@ -70,10 +70,10 @@ class LogSegment:
 
     __slots__ = (
         "__weakref__", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
-        "_interval_bytes", "_is_synced", "_resume_positions", "_stem", "_users", "_users_lock", "base_offset", "damage",
-        "fd", "first_timestamp", "has_lost_its_name", "has_producer_ids", "is_index_full", "led", "max_timestamp",
-        "max_timestamp_offset", "next_offset", "offset_index", "path", "repaired", "size_bytes", "time_index",
-        "transaction_index", "trusts_index", "was_recovered",
+        "_interval_bytes", "_is_synced", "_last", "_resume_positions", "_stem", "_users", "_users_lock", "base_offset",
+        "damage", "fd", "first_timestamp", "has_lost_its_name", "has_producer_ids", "is_index_full", "led",
+        "max_timestamp", "max_timestamp_offset", "next_offset", "offset_index", "path", "repaired", "size_bytes",
+        "time_index", "transaction_index", "trusts_index", "was_recovered",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +97,7 @@ class LogSegment:
         self.has_producer_ids = True  # or control batches, as long as no recovery has found that there are none
         self._fs = fs
         self._interval_bytes = config.index_interval_bytes
-        self._indexed_position = 0
+        self._indexed_position, self._last = 0, (base_offset, 0)
         self._indexed_timestamp = NOTHING_INDEXED
         self._resume_positions: dict[int, int] = {}
         self._has_reserve = False
@@ -141,6 +141,7 @@ class LogSegment:
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
         """Moves the segment's end behind a written batch; adds index entries every `index.interval.bytes`."""
         self.next_offset = last_offset + 1
+        self._last = last_offset, position
         if position == 0:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
@@ -158,10 +159,18 @@ class LogSegment:
         """The number of further batches that are sure to find room in the indexes."""
         return min(self.offset_index.room, self.time_index.room)
 
-    def finish(self) -> None:
-        """Adds the time index's last entry, the largest timestamp, to a segment that takes no more batches."""
+    def finish_times(self) -> None:
+        """Adds the largest timestamp to the time index, as its last entry for now."""
         if self.size_bytes and self.max_timestamp > self._indexed_timestamp:
             self._index_max_timestamp()
+
+    def finish(self) -> None:
+        """Adds the last entries to the indexes of a segment that takes no more batches, which tell where it ends."""
+        self.finish_times()
+        last_offset, position = self._last
+        if position > self._indexed_position and not self.offset_index.is_full:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._indexed_position = position
 
     def write_indexes(self) -> bool:
         """Writes index entries that are only in memory to their files; returns false where the disk is full."""
@@ -231,10 +240,6 @@ class LogSegment:
         self._remember(next_offset, end)
         is_read = end - chunk_position <= len(chunk)
         return Located(start, end - start, chunk[start - chunk_position : end - chunk_position] if is_read else None)
-
-    def read(self, located: Located) -> bytes:
-        """Returns the bytes of batches that `locate` has found. Raises OSError."""
-        return self.read_at(located.position, located.size_bytes) if located.data is None else located.data
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Returns the bytes at a position. Raises OSError."""
@@ -322,10 +327,7 @@ class LogSegment:
         self._is_synced = False
 
     def begin(self) -> None:
-        """Makes newly created files ready for appends. Raises OSError.
-
-        Empty files are not synced before something is written. Files that turn out to hold something are recovered.
-        """
+        """Makes new files ready for appends, and recovers them if they hold something. Raises OSError."""
         is_fresh = not (self.size_bytes or len(self.offset_index) or len(self.time_index))
         if not is_fresh or not self._indexes_are_sane():
             self.recover(AllowedGaps(), truncate=True)
@@ -337,10 +339,13 @@ class LogSegment:
     def load_closed(self, next_offset: int, *, may_end_early: bool) -> bool:
         """Loads a closed segment without reading its batches; returns false if an index is wrong and must be rebuilt.
 
-        Also returns false where its batches do not end at `next_offset`, unless it `may_end_early`.
+        Also returns false where its batches do not end at `next_offset`, or before it where it `may_end_early`, but
+        before an offset that its indexes name.
         """
         self.next_offset = next_offset
-        if not self._indexes_are_sane() or not (may_end_early or self._ends_at(next_offset)):
+        least = batches_end(self.repaired, self.base_offset, next_offset)
+        least = min(least, self.indexed_end) if may_end_early else least
+        if not self._indexes_are_sane() or not self._ends_within(least, next_offset):
             return False
         if not self.size_bytes:
             return True
@@ -350,16 +355,20 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return True
 
-    def _ends_at(self, next_offset: int) -> bool:
-        """Returns whether the batches end at `next_offset`, or where a repaired range up to that begins."""
+    def _ends_within(self, least: int, most: int) -> bool:
+        """Returns whether the batches, with the damage that is known, end between two offsets."""
         last, end_offset = self.offset_index.last, self.base_offset
         try:
             for _, header in self.headers(0 if last is None else last[1]):
                 end_offset = header.next_offset
         except RecordError:
             return False
-        end_offset = max((end_offset, *(one.end_offset for one in self.damage)))
-        return batches_end(self.repaired, self.base_offset, next_offset) <= end_offset <= next_offset
+        return least <= max((end_offset, *(one.end_offset for one in self.damage))) <= most
+
+    @property
+    def indexed_end(self) -> int:
+        """The offset behind the last one that the indexes name: batches have reached up to there."""
+        return self.base_offset + end_named(self.offset_index, self.time_index)
 
     def load_active(self) -> bool:
         """Loads the newest segment after a clean shutdown; returns false where indexes or batches are wrong.
@@ -389,7 +398,7 @@ class LogSegment:
         """
         self.offset_index.clear()
         self.time_index.clear()
-        self._indexed_position, self._indexed_timestamp = 0, NOTHING_INDEXED
+        self._indexed_position, self._indexed_timestamp, self._last = 0, NOTHING_INDEXED, (self.base_offset, 0)
         self.is_index_full = False
         self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -432,6 +441,7 @@ class LogSegment:
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
             end, self.next_offset = position + header.size_bytes, header.next_offset
+            self._last = header.last_offset, position
         self._indexed_position = start
         if end:
             self.first_timestamp = read_header(self._fs.pread(self.fd, HEADER_BYTES, 0)).max_timestamp
