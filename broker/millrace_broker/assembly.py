@@ -165,11 +165,15 @@ def new_healer(base: BrokerComponents, replicas: ReplicaManager, counts: Mainten
             return None
         ordered = dict.fromkeys((partition.leader, *partition.isr, *partition.replicas))
         others = tuple(one for one in ordered if one not in {NO_LEADER, base.broker_id})
-        return Sources(others, partition.leader_epoch)
+        return Sources(others, partition.leader_epoch, tuple(one for one in others if one in partition.isr))
+
+    async def eligible_leaders(topic_partition: TopicPartition) -> tuple[int, ...]:
+        return await asyncio.to_thread(base.store.eligible_leaders, topic_partition)
 
     return Healer(
-        base.broker_id, base.logs, replicas, sources, base.metadata.address_of, base.connect, base.clock, counts
-    )
+        base.broker_id, base.logs, replicas, sources, eligible_leaders, base.metadata.address_of, base.connect,
+        base.clock, counts,
+    )  # fmt: skip
 
 
 def _workers(base: BrokerComponents) -> Executor:

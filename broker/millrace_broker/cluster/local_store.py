@@ -122,6 +122,10 @@ class LocalStore:
     def note_damage(self, broker_id: int, partitions: Collection[TopicPartition]) -> None:
         """Does nothing: no other replica could lead instead."""
 
+    def eligible_leaders(self, partition: TopicPartition) -> tuple[int, ...]:  # noqa: ARG002 -- as of any store
+        """Returns nobody: there is no other replica."""
+        return ()
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Adds this broker, the only one, to the image, and calls `on_change`."""
         with self._lock:

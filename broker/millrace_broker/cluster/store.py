@@ -110,6 +110,10 @@ class MetadataStore(Protocol):
         """Replaces the list of those partitions of a broker whose logs are damaged."""
         ...
 
+    def eligible_leaders(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Returns the replicas outside a partition's ISR that have every committed record."""
+        ...
+
     def register_broker(self, broker: BrokerInfo) -> None:
         """Registers a live broker until `close`. Raises BrokerIdTakenError if another live one has its id."""
         ...

@@ -45,6 +45,7 @@ from millrace.zk.operations import Check, Create, Operation, SetData
 from millrace.zk.security import UNSECURED, ZooKeeperSecurity
 from millrace.zk.session import Node, ZooKeeperSession
 from millrace.zk.session import OnChange as OnNodesChanged
+from millrace_broker.cluster.eligible_leaders import eligible_leaders
 from millrace_broker.cluster.loss_reports import confirm_losses, write_damage, write_losses
 from millrace_broker.cluster.metadata_image import (
     BrokerInfo,
@@ -176,6 +177,10 @@ class ZooKeeperStore:
     def note_damage(self, broker_id: int, partitions: Collection[TopicPartition]) -> None:
         """Writes `/brokers/damage/[id]`, and deletes it where no log is damaged."""
         patiently(partial(write_damage, self.session, broker_id, partitions), self._connection_timeout_s)
+
+    def eligible_leaders(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Returns the replicas outside a partition's ISR that have every committed record. Raises ZooKeeperError."""
+        return eligible_leaders(self.session, partition)
 
     def register_broker(self, broker: BrokerInfo) -> None:
         """Creates `/brokers/ids/[id]`, and waits where the session of a killed process still holds it.

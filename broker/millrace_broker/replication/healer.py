@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import NamedTuple
@@ -38,11 +38,10 @@ from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
 from millrace.errors import BrokerUnreachableError, NotLeaderError, is_unforeseen
-from millrace.records.batch import NO_LEADER_EPOCH, walk
+from millrace.records.batch import walk
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink, Connect
-from millrace_broker.replication.epoch_ends import epoch_of_offset
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.range_fetch import (
     FETCH_BYTES,
@@ -50,6 +49,8 @@ from millrace_broker.replication.range_fetch import (
     OtherReplicas,
     Sources,
     Taken,
+    committed,
+    epochs_around,
     of_known_epoch,
 )
 from millrace_broker.replication.replica import Replica
@@ -88,6 +89,7 @@ class Healer:
         logs: the logs of this broker.
         replicas: which of them are led and followed.
         sources: returns where other replicas of a partition are, None for one that the cluster does not have.
+        eligible: returns which brokers outside a partition's ISR have all that is committed. Raises ZooKeeperError.
         address_of: returns where a broker listens, None where it is not alive.
         connect: makes connections to other brokers.
         clock: measures the pauses.
@@ -100,6 +102,7 @@ class Healer:
         logs: LogManager,
         replicas: ReplicaManager,
         sources: Callable[[TopicPartition], Sources | None],
+        eligible: Callable[[TopicPartition], Awaitable[tuple[int, ...]]],
         address_of: Callable[[int], Address | None],
         connect: Connect,
         clock: Clock,
@@ -109,6 +112,7 @@ class Healer:
         self._logs = logs
         self._replicas = replicas
         self._sources = sources
+        self._eligible = eligible
         self._address_of = address_of
         self._connect = connect
         self._clock = clock
@@ -154,6 +158,7 @@ class Healer:
                 replica,
                 lambda: self._replicas.replica(topic_partition) is replica,
                 others,
+                partial(self._eligible, topic_partition),
                 self._logs,
                 self._counts,
             )
@@ -181,6 +186,7 @@ class _LogHealing:
         replica: Replica,
         is_current: Callable[[], bool],
         others: OtherReplicas,
+        eligible: Callable[[], Awaitable[tuple[int, ...]]],
         logs: LogManager,
         counts: MaintenanceCounts,
     ) -> None:
@@ -188,6 +194,7 @@ class _LogHealing:
         self._replica = replica
         self._is_current = is_current
         self._others = others
+        self._eligible = eligible
         self._logs = logs
         self._counts = counts
 
@@ -399,21 +406,28 @@ class _LogHealing:
         return missing.next_offset
 
     async def _next_batches(self, missing: Missing, brokers: Sequence[int], room: int) -> Taken | None:
-        found = await self._others.next_batches(missing, brokers, room)
-        if found is not None:
-            return found
-        log = self._log
-        narrower = of_known_epoch(missing, log.leader_epochs.entries, log.log_end_offset)
-        return narrower and await self._others.next_batches(narrower, brokers, room, is_committed=False)
+        """Returns batches that other replicas know as committed, or else those that are certainly the same there."""
+        log, others = self._log, self._others
+        found = await others.next_batches(missing, brokers, room)
+        known = of_known_epoch(missing, log.leader_epochs.entries, log.log_end_offset)
+        if found is None and known is not None:
+            found = await others.next_batches(known, brokers, room, is_committed=False)
+        below = committed(missing, self._replica.high_watermark)
+        if found is None and below is not None:
+            holders = {*others.in_sync, *await self._eligible()}
+            if asked := [one for one in brokers or others.brokers if one in holders]:
+                found = await others.next_batches(below, asked, room, is_committed=False)
+        return found
 
     def _missing(self, start_offset: int, end_offset: int) -> Missing:
-        log, entries = self._log, self._log.leader_epochs.entries
-        least, largest = epoch_of_offset(entries, start_offset - 1), epoch_of_offset(entries, end_offset)
-        if end_offset >= log.log_end_offset or not entries:
-            largest = self._replica.leader_epoch
-        elif largest == NO_LEADER_EPOCH:
-            largest = entries[0][0]  # the damage has hidden the epochs before it, too
-        may_leave_out = start_offset < log.healing.gapless_from
+        log = self._log
+        may_leave_out, newest = (
+            start_offset < log.healing.gapless_from,
+            (self._replica.leader_epoch, log.log_end_offset),
+        )
+        least, largest = epochs_around(
+            log.leader_epochs.entries, start_offset, end_offset, newest=newest, may_leave_out=may_leave_out
+        )
         return Missing(start_offset, max(start_offset, log.log_start_offset), end_offset, least, largest, may_leave_out)
 
     def _note_healed(self, healed: Sequence[DamagedRange]) -> None:

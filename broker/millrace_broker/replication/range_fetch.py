@@ -17,7 +17,9 @@ A consumer reads what is committed, so that nothing is taken that may be cut off
 nothing in it, says that it is a broker, which needs ClusterAction, as to follow, and no Read.
 
 Other replicas may not know yet that the batches are committed: a leader with damage can't tell them. Then the rest of
-one leader epoch is asked for (`of_known_epoch`). Batches of one epoch at one offset are the same in all replicas.
+one leader epoch is asked for (`of_known_epoch`): batches of one epoch at one offset are the same in all replicas. Where
+the damage has hidden the epochs, too, replicas that are in sync, or eligible to lead, are asked for what this one knows
+as committed: they have the same there (`committed`).
 
 Runs on the event loop.
 """
@@ -83,6 +85,28 @@ def of_known_epoch(missing: Missing, entries: Entries, log_end_offset: int) -> M
     return missing._replace(end_offset=end_offset, least_epoch=epoch, largest_epoch=epoch)
 
 
+def committed(missing: Missing, high_watermark: int) -> Missing | None:
+    """Returns what is missing below the high watermark, which replicas in sync have alike; None without any."""
+    if missing.next_offset >= high_watermark:
+        return None
+    return missing._replace(end_offset=min(missing.end_offset, high_watermark))
+
+
+def epochs_around(
+    entries: Entries, start_offset: int, end_offset: int, *, newest: tuple[int, int], may_leave_out: bool
+) -> tuple[int, int]:
+    """Returns the least and the largest leader epoch that batches between two offsets may have.
+
+    `entries` are those that the log knows, and `newest` is the present leader's, with the log's end. Damage may have
+    hidden some. Where offsets may be left out, the batch behind the range may begin later, with a newer epoch.
+    """
+    largest = epoch_of_offset((*entries, newest), end_offset)
+    if may_leave_out or largest == NO_LEADER_EPOCH:
+        otherwise = newest[0] if largest == NO_LEADER_EPOCH else largest
+        largest = next((epoch for epoch, start in entries if start >= end_offset), otherwise)
+    return epoch_of_offset(entries, start_offset - 1), largest
+
+
 class Taken(NamedTuple):
     """The fetched batches that fit, and the offset behind them."""
 
@@ -139,10 +163,14 @@ def _check_fits(batches: memoryview, position: int, header: BatchHeader, missing
 
 
 class Sources(NamedTuple):
-    """The brokers that have other replicas of a partition, the likeliest to have all of it first, and its epoch."""
+    """The brokers that have other replicas of a partition, the likeliest to have all of it first, and its epoch.
+
+    Those `in_sync` have all that is committed.
+    """
 
     brokers: tuple[int, ...]
     leader_epoch: int
+    in_sync: tuple[int, ...] = ()
 
 
 class OtherReplicas:
@@ -155,7 +183,7 @@ class OtherReplicas:
         key: PartitionKey,
         sources: Sources,
     ) -> None:
-        self.brokers = sources.brokers
+        self.brokers, self.in_sync = sources.brokers, sources.in_sync
         self.refusal = "" if sources.brokers else "it has no other replica"
         self._link_to = link_to
         self._closing = links

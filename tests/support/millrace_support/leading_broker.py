@@ -4,7 +4,8 @@
     async with ScriptedBroker(leader.answer) as broker:
         …
 
-Fetches see all up to the log's end, and begin sessions if there is a table for them. Nothing waits.
+Fetches of followers see all up to the log's end, those of others what is committed, or the end of a range that they
+heal. They begin sessions if there is a table for them. Nothing waits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from uuid import UUID
 from millrace.errors import ErrorCode, MillraceError, OffsetOutOfRangeError
 from millrace.wire.api import ApiKey
 from millrace.wire.fetch import (
+    CONSUMER,
     FetchPartition,
+    FetchRequest,
     PartitionFetched,
     PartitionKey,
     TopicFetched,
@@ -74,7 +77,7 @@ class LedLog:
         newer = leader_epoch > self.leader_epoch
         return ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
 
-    def fetched(self, wanted: FetchPartition) -> PartitionFetched:
+    def fetched(self, wanted: FetchPartition, *, is_follower: bool, healed_up_to: int) -> PartitionFetched:
         """Returns the answer to a fetch."""
         index, log = self.log.topic_partition.partition, self.log
         code = self.checked(wanted.current_leader_epoch)
@@ -90,7 +93,8 @@ class LedLog:
                     return failed(index, OffsetOutOfRangeError.code)
                 if epoch_end[0] < wanted.last_fetched_epoch or epoch_end[1] < wanted.fetch_offset:
                     return plain._replace(diverging_epoch=epoch_end)
-            return plain._replace(records=log.read(wanted.fetch_offset, wanted.max_bytes, up_to_offset=end))
+            visible = end if is_follower else max(high_watermark, min(healed_up_to, end))
+            return plain._replace(records=log.read(wanted.fetch_offset, wanted.max_bytes, up_to_offset=visible))
         except MillraceError as error:
             return failed(index, error.code)
 
@@ -135,14 +139,16 @@ class LeadingBroker:
             uses_topic_ids=True,
             now_ms=0,
         )
-        answer = context.respond([(key, self._one(key, wanted)) for key, wanted in context.wanted.items()], 0)
+        answer = context.respond([(key, self._one(request, key, wanted)) for key, wanted in context.wanted.items()], 0)
         topics = topics_of(answer.fetched)
         parts = encode_fetch_response(version, topics, answer.error_code, session_id=answer.session_id)
         return b"".join(bytes(part) for part in parts if isinstance(part, bytes | memoryview))
 
-    def _one(self, key: PartitionKey, wanted: FetchPartition) -> PartitionFetched:
-        led = self.led.get(key)
-        return failed(key.partition, ErrorCode.UNKNOWN_TOPIC_ID) if led is None else led.fetched(wanted)
+    def _one(self, request: FetchRequest, key: PartitionKey, wanted: FetchPartition) -> PartitionFetched:
+        led, healed = self.led.get(key), (request.damaged or {}).get(key, 0)
+        if led is None:
+            return failed(key.partition, ErrorCode.UNKNOWN_TOPIC_ID)
+        return led.fetched(wanted, is_follower=request.replica_id != CONSUMER, healed_up_to=healed)
 
     def _list_offsets(self, version: int, message: memoryview) -> bytes:
         request = LIST_OFFSETS.decode_request(version, message)

@@ -15,6 +15,7 @@ from typing import Any, cast
 from millrace.errors import MillraceError, StorageError
 from millrace_broker.assembly import BrokerComponents, new_healer
 from millrace_broker.broker import DAMAGE_INTERVAL_MS, HEAL_INTERVAL_MS
+from millrace_broker.cluster.eligible_leaders import eligible_leaders
 from millrace_broker.cluster.loss_reports import write_damage
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink
@@ -40,6 +41,7 @@ class SimulatedHealing:
             broker_id=broker.broker_id,
             logs=self._logs,
             metadata=SimpleNamespace(partition=broker.metadata.partition, address_of=broker.known_address_of),
+            store=SimpleNamespace(eligible_leaders=lambda one: eligible_leaders(cast("Any", broker.session), one)),
             connect=BrokerLink.connect,
             clock=broker.clock,
         )

@@ -17,7 +17,7 @@ from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink
 from millrace_broker.replication.healer import Healer
 from millrace_broker.replication.range_fetch import Sources
-from millrace_broker.storage import Log
+from millrace_broker.storage import Log, TopicPartition
 from millrace_support.clock import ManualClock
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.damaged_log import flip
@@ -69,9 +69,13 @@ async def copied(leading: LeadingBroker, leader: Log, *, is_known: bool) -> Cras
 
 def healer_of(follower: Follower, address: Address, clock: ManualClock) -> Healer:
     replicas = cast("Any", SimpleNamespace(replica=lambda key: follower.followed[key.partition]))
+
+    async def nobody(_: TopicPartition) -> tuple[int, ...]:
+        return ()
+
     return Healer(
-        1, follower.logs, replicas, lambda _: Sources((LEADER,), EPOCH), lambda _: address, BrokerLink.connect, clock,
-        MaintenanceCounts(),
+        1, follower.logs, replicas, lambda _: Sources((LEADER,), EPOCH), nobody, lambda _: address, BrokerLink.connect,
+        clock, MaintenanceCounts(),
     )  # fmt: skip
 
 

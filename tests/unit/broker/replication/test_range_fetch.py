@@ -7,7 +7,7 @@ from millrace.records.batch import HEADER, read_header
 from millrace.records.checksum import crc32c
 from millrace.records.record import NewRecord, encode_batch
 from millrace.wire.fetch import PartitionFetched
-from millrace_broker.replication.range_fetch import Missing, of_known_epoch, taken
+from millrace_broker.replication.range_fetch import Missing, committed, epochs_around, of_known_epoch, taken
 
 MISSING = Missing(10, 10, 30, 2, 4, may_leave_out=False)
 ACROSS = MISSING._replace(next_offset=15)  # the log begins at 15
@@ -105,3 +105,34 @@ def test_what_may_not_be_committed_is_of_the_epoch_that_the_log_has_had(missing,
     assert found is None or found == missing._replace(
         end_offset=found.end_offset, least_epoch=found.least_epoch, largest_epoch=found.least_epoch
     )
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "end"), [(0, None), (9, None), (10, None), (11, 11), (29, 29), (30, 30), (99, 30)]
+)
+@pytest.mark.parametrize("missing", [MISSING, COMPACTED], ids=["a log", "a compacted log"])
+def test_what_is_committed_ends_at_the_high_watermark(missing, high_watermark, end):
+    assert committed(missing, high_watermark) == (end and missing._replace(end_offset=end))
+
+
+NEWEST = 9, 40  # the present leader's epoch, and the log's end
+AROUND = {
+    "known epochs": (ENTRIES, 10, 20, False, (2, 3)),
+    "up to the first offset of an epoch": (ENTRIES, 10, 25, False, (2, 6)),
+    "within one epoch": (ENTRIES, 16, 20, False, (3, 3)),
+    "from the log's beginning on": (ENTRIES, 0, 20, False, (-1, 3)),
+    "up to the log's end": (ENTRIES, 26, 40, False, (6, 9)),
+    "beyond the log's end": (ENTRIES, 26, 99, False, (6, 9)),
+    "a log without epochs": ((), 10, 20, False, (-1, 9)),
+    "epochs that begin at the end of what is missing": (((6, 20),), 10, 20, False, (-1, 6)),
+    "epochs that begin behind it": (((6, 25),), 10, 20, False, (-1, 6)),
+    "a compacted log whose next batch is of another epoch": (((0, 0), (6, 25)), 10, 20, True, (0, 6)),
+    "the next epochs of a compacted log": (ENTRIES, 10, 20, True, (2, 6)),
+    "a compacted log without another epoch behind": (ENTRIES, 26, 30, True, (6, 6)),
+    "up to the end of a compacted log": (ENTRIES, 26, 40, True, (6, 9)),
+}
+
+
+@pytest.mark.parametrize(("entries", "start", "end", "may_leave_out", "epochs"), AROUND.values(), ids=AROUND)
+def test_the_leader_epochs_around_what_is_missing(entries, start, end, may_leave_out, epochs):
+    assert epochs_around(entries, start, end, newest=NEWEST, may_leave_out=may_leave_out) == epochs
