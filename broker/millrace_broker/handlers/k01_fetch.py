@@ -151,7 +151,7 @@ class _Fetch:
         self._rack = message.rack
         self._follower = message.replica_id if message.replica_id >= 0 else None
         self._follower_epoch, self._is_noted = message.replica_epoch, False
-        self._damaged = message.damaged
+        self._damaged, self._healed = message.damaged, message.healed
         self._compares_replicas = message.replica_id == REPLICA_COMPARISON
         self._max_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
         self._client: Client | None = None  # one whose quotas are looked at
@@ -340,7 +340,7 @@ class _Fetch:
 
     def _is_denied(self, name: str) -> bool:
         """Returns whether the client may not read the topic; a broker, as it heals, too, has one right for all."""
-        if self._follower is not None or self._damaged is not None:
+        if self._follower is not None or self._healed is not None:
             return not BROKER_GUARD.permits(self._services, self._session)
         return bool(name) and not GUARD.permits(self._services, self._session, name)
 
@@ -396,7 +396,7 @@ class _Fetch:
         may_read = not self._is_throttled(replica)
         limit = max(min(wanted.max_bytes, self._max_bytes - size_bytes), 0) if may_read else 0
         at_least_one = may_read and size_bytes == 0 and self._version >= FIRST_VERSION_WITH_WHOLE_BATCH
-        healed_up_to = self._damaged.get(target.key, 0) if self._damaged and self._follower is None else 0
+        healed_up_to = self._healed.get(target.key, 0) if self._healed else 0
         records, aborted = replica.read(
             wanted.fetch_offset, limit, at_least_one=at_least_one, isolation=self._isolation, healed_up_to=healed_up_to
         )

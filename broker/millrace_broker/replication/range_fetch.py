@@ -13,7 +13,7 @@
 | have a leader epoch between those around the range | the replica may have another history |
 | be the same at another replica, if one answers (compacted logs differ) | one of the two may be wrong |
 
-A consumer reads what is committed, so that nothing is taken that may be cut off yet. The field of followers, with
+A consumer reads what is committed, so that nothing is taken that may be cut off yet. A field of Millrace's own, with
 nothing in it, says that it is a broker, which needs ClusterAction, as to follow, and no Read.
 
 Other replicas may not know yet that the batches are committed: a leader with damage can't tell them. Then the rest of
@@ -230,9 +230,9 @@ class OtherReplicas:
     async def _fetch(self, broker: int, missing: Missing, most_bytes: int, *, is_committed: bool) -> PartitionFetched:
         link = await self._link(broker)
         wanted = {self._key: FetchPartition(missing.next_offset, most_bytes, current_leader_epoch=self._epoch)}
-        damaged = {} if is_committed else {self._key: missing.end_offset}
+        healed = {} if is_committed else {self._key: missing.end_offset}
         request = FetchRequest(
-            CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [], damaged=damaged
+            CONSUMER, 0, 1, FETCH_BYTES, READ_UNCOMMITTED, NO_SESSION, FINAL_EPOCH, wanted, [], healed=healed
         )
         body = await link.exchange(ApiKey.FETCH, FOLLOWERS_VERSION, encode_fetch_request(request))
         try:

@@ -12,7 +12,8 @@ request    v0   replica id, max wait, min bytes, topics [name, partitions [index
            v9   + current leader epoch             v11  + rack
            v12  flexible, + last fetched epoch     v13  topic id for name (KIP-516)
            v15  replica id and broker epoch in a tagged field (KIP-903)         v17, v18  tagged fields of followers
-           v17  + tagged, of Millrace's brokers: what was damaged in answers before [topic id, index, offset]
+           v17  + tagged, of Millrace's followers: what was damaged in answers before [topic id, index, offset]
+           v17  + tagged, of a broker that heals: up to where it reads what may not be committed, the same way
 answer     v0   topics [name, partitions [index, error, high watermark, records]]
            v1   + throttle time
            v4   + last stable offset, aborted transactions [producer id, first offset], null unless asked for
@@ -21,8 +22,8 @@ answer     v0   topics [name, partitions [index, error, high watermark, records]
            v13  topic id for name (KIP-516)         v16  + tagged: addresses of the leaders (KIP-951)
            v17  + tagged, to Millrace's followers: the offset from which on the log leaves out none
 
-The two tagged fields of Millrace's own have the tag 10,000, far above those of Apache Kafka, whose brokers skip them
-(docs/formats/fetch-fields.md). A leader answers with its field only where the request has the other one.
+The tagged fields of Millrace's own have the tags 10,000 and 10,001, far above those of Apache Kafka, whose brokers skip
+them (docs/formats/fetch-fields.md). A leader answers with its field only where the request has that of a follower.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ HEAD = struct.Struct(">iiibii")  # wait, least and most bytes, isolation level, 
 WANTED_PARTITION = struct.Struct(">iiqiqib")  # index, epoch, offset, fetched epoch, start, most bytes, no tagged fields
 REPLICA_STATE = struct.Struct(">iqb")
 REPLICA_STATE_TAG = 1
-MILLRACE_TAG = 10_000
-DAMAGED_ANSWER = struct.Struct(">16siq")
+MILLRACE_TAG, HEALED_TAG = 10_000, 10_001
+OFFSET_OF_PARTITION = struct.Struct(">16siq")
 TOPIC_ID_BYTES = 16
 
 
@@ -83,8 +84,8 @@ class FetchRequest(NamedTuple):
     """A decoded Fetch request; `wanted` is in the request's order, a repeated partition at its first place.
 
     `rack` is the consumer's, "" if it does not say. `replica_epoch` is the broker epoch of a follower, -1 before v15.
-    `damaged` has the offsets from which on a follower was sent damage, or up to which a broker that heals reads, also
-    what may not be committed; None if none of Millrace's brokers asks.
+    `damaged` has the offsets from which on a follower was sent damage; None if none of Millrace's asks. `healed` has
+    those up to which a broker that heals reads what may not be committed, too; None if none asks.
     """
 
     replica_id: int
@@ -99,6 +100,7 @@ class FetchRequest(NamedTuple):
     rack: str = ""
     replica_epoch: int = NO_BROKER_EPOCH
     damaged: Mapping[PartitionKey, int] | None = None
+    healed: Mapping[PartitionKey, int] | None = None
 
 
 def encode_fetch_request(request: FetchRequest) -> bytes:
@@ -118,14 +120,19 @@ def encode_fetch_request(request: FetchRequest) -> bytes:
     _write_topics(write, ((key, INT32.pack(key.partition)) for key in request.forgotten))
     write.string(request.rack)
     tagged = {REPLICA_STATE_TAG: REPLICA_STATE.pack(request.replica_id, request.replica_epoch, 0)}
-    if request.damaged is not None:
-        tagged[MILLRACE_TAG] = b"".join(
-            DAMAGED_ANSWER.pack(topic.bytes, index, offset)
-            for (topic, index), offset in request.damaged.items()
-            if isinstance(topic, UUID)
-        )
+    for tag, offsets in ((MILLRACE_TAG, request.damaged), (HEALED_TAG, request.healed)):
+        if offsets is not None:
+            tagged[tag] = _encoded_offsets(offsets)
     write.tagged_fields(tagged)
     return write.joined()
+
+
+def _encoded_offsets(offsets: Mapping[PartitionKey, int]) -> bytes:
+    return b"".join(
+        OFFSET_OF_PARTITION.pack(topic.bytes, index, offset)
+        for (topic, index), offset in offsets.items()
+        if isinstance(topic, UUID)
+    )
 
 
 def _encoded(partition: int, one: FetchPartition) -> bytes:
@@ -162,6 +169,8 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
                 one.last_fetched_epoch,
                 one.log_start_offset,
             )
+    is_of_broker = message.replica_state is not None and version == FOLLOWERS_VERSION
+    tagged = _tagged_fields(body) if is_of_broker else {}
     return FetchRequest(
         message.replica_id if message.replica_state is None else message.replica_state.replica_id,
         milliseconds(message.max_wait),
@@ -174,12 +183,13 @@ def decode_fetch_request(version: int, body: memoryview | bytes) -> FetchRequest
         _forgotten(message, by_id=by_id) if message.forgotten_topics_data else [],
         message.rack_id,
         NO_BROKER_EPOCH if message.replica_state is None else message.replica_state.replica_epoch,
-        None if message.replica_state is None or version != FOLLOWERS_VERSION else _damaged(body),
+        _offsets(tagged.get(MILLRACE_TAG)),
+        _offsets(tagged.get(HEALED_TAG)),
     )
 
 
-def _damaged(body: memoryview | bytes) -> dict[PartitionKey, int] | None:
-    """Returns the offsets in Millrace's tagged field of a follower's request v17; None without the field.
+def _tagged_fields(body: memoryview | bytes) -> Mapping[int, bytes | memoryview]:
+    """Returns the tagged fields at the end of a broker's request v17.
 
     kio skips fields that it does not know, so the message, of which it has found that it is one, is passed over again.
     """
@@ -196,10 +206,14 @@ def _damaged(body: memoryview | bytes) -> dict[PartitionKey, int] | None:
                     read.tagged_fields()
             read.tagged_fields()
     read.string()  # rack
-    field = read.read_tagged_fields().get(MILLRACE_TAG)
-    if field is None or len(field) % DAMAGED_ANSWER.size:
+    return read.read_tagged_fields()
+
+
+def _offsets(field: bytes | memoryview | None) -> dict[PartitionKey, int] | None:
+    """Returns the offset of each partition in a tagged field of Millrace's; None without the field."""
+    if field is None or len(field) % OFFSET_OF_PARTITION.size:
         return None
-    return {PartitionKey(UUID(bytes=one), index): at for one, index, at in DAMAGED_ANSWER.iter_unpack(field)}
+    return {PartitionKey(UUID(bytes=one), index): at for one, index, at in OFFSET_OF_PARTITION.iter_unpack(field)}
 
 
 def _forgotten(message: MessageOfKio, *, by_id: bool) -> list[PartitionKey]:

@@ -145,7 +145,7 @@ class LeadingBroker:
         return b"".join(bytes(part) for part in parts if isinstance(part, bytes | memoryview))
 
     def _one(self, request: FetchRequest, key: PartitionKey, wanted: FetchPartition) -> PartitionFetched:
-        led, healed = self.led.get(key), (request.damaged or {}).get(key, 0)
+        led, healed = self.led.get(key), (request.healed or {}).get(key, 0)
         if led is None:
             return failed(key.partition, ErrorCode.UNKNOWN_TOPIC_ID)
         return led.fetched(wanted, is_follower=request.replica_id != CONSUMER, healed_up_to=healed)

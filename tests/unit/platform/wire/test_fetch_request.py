@@ -34,6 +34,7 @@ REQUESTS = st.builds(
     rack=st.text(max_size=20),
     replica_epoch=INT64,
     damaged=st.none() | st.dictionaries(KEYS, INT64, max_size=5),
+    healed=st.none() | st.dictionaries(KEYS, INT64, max_size=5),
 )
 
 
@@ -63,7 +64,7 @@ def fields(request):
 
 @given(REQUESTS)
 def test_a_follower_writes_the_bytes_that_kio_writes(request):
-    request = request._replace(damaged=None)
+    request = request._replace(damaged=None, healed=None)
     assert encode_fetch_request(request) == FETCH.encode_request(FOLLOWERS_VERSION, fields(request))
 
 
@@ -74,9 +75,9 @@ def test_a_request_is_read_as_it_was_written(request):
 
 
 @given(REQUESTS)
-def test_who_does_not_know_the_field_of_damage_reads_all_else(request):
+def test_who_does_not_know_the_fields_of_millrace_reads_all_else(request):
     read = FETCH.decode_request(FOLLOWERS_VERSION, encode_fetch_request(request))
-    plain = FETCH.decode_request(FOLLOWERS_VERSION, encode_fetch_request(request._replace(damaged=None)))
+    plain = FETCH.decode_request(FOLLOWERS_VERSION, encode_fetch_request(request._replace(damaged=None, healed=None)))
     assert read == plain
 
 
