@@ -42,6 +42,7 @@ from millrace.records.batch import walk
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink, Connect
+from millrace_broker.replication.filled_range import ended_range
 from millrace_broker.replication.followed_partition import FollowedPartition
 from millrace_broker.replication.range_fetch import (
     FETCH_BYTES,
@@ -275,7 +276,7 @@ class _LogHealing:
     async def _refill(self, new: SegmentHealing, segment: LogSegment) -> list[DamagedRange]:
         """Fills the damaged ranges of a segment; returns what is healed, nothing where `new` can't be used."""
         healed: list[DamagedRange] = []
-        end_offset = 0
+        end_offset, is_follower = 0, isinstance(self._replica, FollowedPartition)
         for damaged in segment.damage:
             if damaged.start_offset < end_offset:
                 continue  # it was filled with the one in front
@@ -284,10 +285,10 @@ class _LogHealing:
             missing = self._missing(wider.start_offset, wider.end_offset)
             most_bytes = self._log.healing.most_bytes(segment, wider)
             filled_to = await self._fill(new, missing, most_bytes=most_bytes)
-            ends_here, is_full = filled_to == damaged.end_offset, new.segment.size_bytes >= most_bytes
-            if wider != damaged and ends_here and not is_full and self._must_confirm(damaged):
+            is_full = new.segment.size_bytes >= most_bytes
+            ended = ended_range(damaged, wider, filled_to, is_full=is_full, is_follower=is_follower)
+            if ended is None:
                 return []
-            ended = wider if filled_to > damaged.end_offset or (ends_here and is_full) else damaged
             is_filled = filled_to > missing.next_offset
             await asyncio.to_thread(new.end, ended, filled_to if is_filled else ended.start_offset)
             if is_filled or ended.start_offset == ended.end_offset:
@@ -301,13 +302,6 @@ class _LogHealing:
         if damaged.start_offset < self._log.healing.gapless_from:
             return damaged  # compaction leaves other batches elsewhere
         return await asyncio.to_thread(self._log.healing.with_batch_behind, segment, damaged)
-
-    def _must_confirm(self, damaged: DamagedRange) -> bool:
-        """Returns whether damage stays until the batch behind it can be compared with another replica's.
-
-        A leader does not wait where damage hides offsets: followers can't fetch past it, and may lack what is behind.
-        """
-        return isinstance(self._replica, FollowedPartition) or damaged.start_offset == damaged.end_offset
 
     async def _set_aside_behind(self, segment: LogSegment, damaged: DamagedRange, wider: DamagedRange) -> None:
         """Sets aside the batch behind, or the log's end, where others have a batch that reaches over the range."""
