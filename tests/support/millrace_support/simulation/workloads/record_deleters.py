@@ -108,10 +108,7 @@ class RecordDeleter:
             self._deletions.begins(earliest, leader[0], self._world.brokers[leader[0]].starts)
 
     def _in_sync(self) -> dict[Replica, Log | None]:
-        """Returns the logs in sync, but for those of brokers started again that have not heard of their roles.
-
-        A kill loses a log's start, as the checkpoint is written now and then; the leader learns that by the next fetch.
-        """
+        """Returns the logs in sync, but for those of brokers started again that have not heard of their roles."""
         state, brokers = self._world.state_of(self._key), self._world.brokers
         if state is None:
             return {}
@@ -121,11 +118,19 @@ class RecordDeleter:
             if not (brokers[one].is_running and brokers[one].replicas.replica(self._key) is None)
         }
 
+    def _known_in_sync(self) -> Collection[Replica]:
+        """Returns the replicas in sync whose processes run.
+
+        A kill loses a log's start, as the checkpoint is written now and then. The leader learns that by the next fetch,
+        and of a process that ends before, it does not.
+        """
+        return [one for one in self._in_sync() if self._world.brokers[one.broker].is_running]
+
     async def _delete(self) -> None:
         chance, leader, end = self._world.chance, self._world.leader(self._key), self._judge.history.end
         if leader is None:
             return
-        in_sync = self._in_sync()
+        in_sync = self._known_in_sync()
         offset = chance.randint(self._judge.justified, max(end, self._judge.justified))
         if chance.random() < ABOVE_THE_END:
             offset = end + chance.randint(1, 100)  # which is refused, unless so much is written meanwhile
