@@ -37,7 +37,7 @@ from typing import NamedTuple
 from millrace.addresses import Address
 from millrace.clock import Clock
 from millrace.config import MAX_INT, MAX_LONG
-from millrace.errors import BrokerUnreachableError, NotLeaderError, is_unforeseen
+from millrace.errors import BrokerUnreachableError, NotLeaderError, ZooKeeperError, is_unforeseen
 from millrace.records.batch import walk
 from millrace.wire.fetch import PartitionKey
 from millrace_broker.metrics import MaintenanceCounts
@@ -198,6 +198,7 @@ class _LogHealing:
         self._eligible = eligible
         self._logs = logs
         self._counts = counts
+        self._holders: tuple[int, frozenset[int]] | None = None
 
     async def run(self) -> None:
         """Heals what other replicas have of the damage. Raises a MillraceError where the log itself can't be healed."""
@@ -406,12 +407,24 @@ class _LogHealing:
         known = of_known_epoch(missing, log.leader_epochs.entries, log.log_end_offset)
         if found is None and known is not None:
             found = await others.next_batches(known, brokers, room, is_committed=False)
-        below = committed(missing, self._replica.high_watermark)
-        if found is None and below is not None:
-            holders = {*others.in_sync, *await self._eligible()}
-            if asked := [one for one in brokers or others.brokers if one in holders]:
+        if found is None and missing.next_offset < self._replica.high_watermark:
+            high_watermark, holders = await self._known_holders()
+            below = committed(missing, high_watermark)
+            asked = [one for one in brokers or others.brokers if one in holders]
+            if below is not None and asked:
                 found = await others.next_batches(below, asked, room, is_committed=False)
         return found
+
+    async def _known_holders(self) -> tuple[int, frozenset[int]]:
+        """Returns a high watermark, and the brokers that have all below it. ZooKeeper is asked once."""
+        if self._holders is None:
+            high_watermark, eligible = self._replica.high_watermark, tuple[int, ...]()
+            try:
+                eligible = await self._eligible()
+            except ZooKeeperError as error:
+                logger.warning("%s: which leaders are eligible can't be read: %s", self._log.topic_partition, error)
+            self._holders = high_watermark, frozenset((*self._others.in_sync, *eligible))
+        return self._holders
 
     def _missing(self, start_offset: int, end_offset: int) -> Missing:
         log = self._log

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.addresses import Address
+from millrace.errors import ZooKeeperError
 from millrace.records.batch import walk
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.metrics import MaintenanceCounts
@@ -28,7 +29,15 @@ from millrace_support.until import until
 pytestmark = pytest.mark.usefixtures("without_logs")
 OLD_EPOCH, EPOCH = 0, 1
 BATCHES, OLD_BATCHES, KNOWN = 9, 5, 3  # the first so many are of the old epoch, and known as committed
-HOLDERS = {"nobody": ((), ()), "in sync": ((LEADER,), ()), "eligible": ((), (LEADER,)), "another": ((3,), (4,))}
+HOLDERS: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
+    "nobody": ((), ()),
+    "in sync": ((LEADER,), ()),
+    "eligible": ((), (LEADER,)),
+    "another": ((3,), (4,)),
+    "in sync, and ZooKeeper is gone": ((LEADER,), None),
+    "ZooKeeper is gone": ((), None),
+}
+ARE_THERE = {"in sync", "eligible", "in sync, and ZooKeeper is gone"}
 FILES = {"epochs lost": True, "epochs known": False}
 PAUSE_MS = 60_000
 
@@ -55,6 +64,8 @@ def healer_of(machine: Machine, replica: Replica, address: Address, clock: Manua
     replicas = cast("Any", SimpleNamespace(replica=lambda _: replica))
 
     async def eligible_leaders(_: TopicPartition) -> tuple[int, ...]:
+        if eligible is None:
+            raise ZooKeeperError("the connection is lost")
         return eligible
 
     return Healer(
@@ -65,7 +76,7 @@ def healer_of(machine: Machine, replica: Replica, address: Address, clock: Manua
 
 def healed_up_to(holders: str, file: str, first: int, high_watermark: int) -> int:
     """Returns up to where the log heals: all of it once it knows of the newer epoch, which a committed batch tells."""
-    is_told = holders in {"in sync", "eligible"} and high_watermark > OLD_BATCHES
+    is_told = holders in ARE_THERE and high_watermark > OLD_BATCHES
     return BATCHES if is_told or not FILES[file] or first > OLD_BATCHES else OLD_BATCHES
 
 
