@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +65,15 @@ def overlooks_rotten_leader_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 @FAULTS.add
-def heals_up_to_where_it_has_come(patch: pytest.MonkeyPatch) -> None:
-    """Takes a range that was filled in part for a whole one."""
-    real = _LogHealing._fill  # noqa: SLF001
+def heals_with_the_first_batch(patch: pytest.MonkeyPatch) -> None:
+    """Takes a range for whole once one batch of it is there."""
 
-    async def fill(self: Any, new: Any, missing: Any, *args: Any, **how: Any) -> int:
-        filled_to = await real(self, new, missing, *args, **how)
-        return int(missing.end_offset if filled_to > missing.next_offset else filled_to)
+    async def fill(self: Any, new: Any, missing: Any, brokers: Any = (), **_: Any) -> int:
+        found = await self._next_batches(missing, brokers, 1)
+        if found is None:
+            return int(missing.next_offset)
+        await asyncio.to_thread(new.put, found.batches)
+        return int(missing.end_offset)
 
     patch.setattr(_LogHealing, "_fill", fill)
 

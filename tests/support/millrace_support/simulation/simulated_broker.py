@@ -241,7 +241,7 @@ class SimulatedBroker:
             self.id, self.replicas, metadata, self.session, address_of, self.clock, self._timers(), self._call_soon()
         )
         self._coordinator = coordinator = new_coordinator(parts, session_timeout_ms(world.network))
-        self.healing = SimulatedHealing(parts, lambda: self.is_paused)
+        self.healing = SimulatedHealing(parts, lambda: self.is_paused, world.anomaly)
         listeners = (coordinator.groups.led, coordinator.txns.led)
         self._roles = PartitionRoles(
             self.id, self.replicas, self._fetchers, listeners, self._topic_config, topic_id=self._topic_id

@@ -2,6 +2,9 @@
 
 All go on as in a real broker, but for the scrubber, which has no thread: it checks a segment now and then, in rounds
 over all logs. Recovery points are written every few seconds, as damage below them is never taken for a torn write.
+
+What healing has put in place must have every offset of the range, or be damaged still: a scrubber would find a hole
+there later, and have it healed again, so that nothing would be wrong in the end.
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
-from millrace.errors import MillraceError, StorageError
+from millrace.errors import MillraceError, RecordError, StorageError
 from millrace_broker.assembly import BrokerComponents, new_healer
 from millrace_broker.broker import DAMAGE_INTERVAL_MS, HEAL_INTERVAL_MS
 from millrace_broker.cluster.eligible_leaders import eligible_leaders
 from millrace_broker.cluster.loss_reports import write_damage
 from millrace_broker.metrics import MaintenanceCounts
 from millrace_broker.replication.broker_link import BrokerLink
-from millrace_broker.storage import Log, LogSegment, TopicPartition
+from millrace_broker.storage import DamagedRange, Log, LogSegment, TopicPartition
 from millrace_support.simulation.simulated_coordinator import CoordinatingBroker
 
 SCRUB_PAUSE_S, LAST_SCRUB_PAUSE_S = 0.3, 0.03  # between two segments, while there are faults and after them
@@ -29,7 +32,10 @@ SYNC_S = 3.0
 class SimulatedHealing:
     """The work for the logs of one process. `is_paused` says whether the process sleeps."""
 
-    def __init__(self, broker: CoordinatingBroker, is_paused: Callable[[], bool]) -> None:
+    def __init__(
+        self, broker: CoordinatingBroker, is_paused: Callable[[], bool], anomaly: Callable[[str], None]
+    ) -> None:
+        self._anomaly = anomaly
         self._was_sound = False
         self._active: list[tuple[Log, LogSegment]] = []
         self._broker = broker
@@ -49,7 +55,7 @@ class SimulatedHealing:
 
     def chores(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yields what a process does all the time."""
-        yield self._again(HEAL_INTERVAL_MS / 1000, self._healer.heal_all)
+        yield self._again(HEAL_INTERVAL_MS / 1000, self._heal)
         yield self._again(DAMAGE_INTERVAL_MS / 1000, self.report_damage)
         yield self._again(SYNC_S, self._sync)
         yield self._scrub()
@@ -73,6 +79,18 @@ class SimulatedHealing:
             await asyncio.sleep(pause_s)
             if not self._is_paused():
                 await work()
+
+    async def _heal(self) -> None:
+        """Heals, and looks at what is not damaged any more."""
+        before = {log: (log.truncations, log.healing.damage()) for log in self._logs.damaged().values()}
+        await self._healer.heal_all()
+        for log, (truncations, damage) in before.items():
+            if self._logs.get(log.topic_partition) is log and log.truncations == truncations:
+                for _, one in damage:
+                    left_out = first_left_out(log, one)
+                    if left_out is not None:
+                        what = f"{log.topic_partition} of broker {self._broker.broker_id}"
+                        self._anomaly(f"{what} lacks offset {left_out} where {one} is healed")
 
     async def report_damage(self) -> None:
         """Does what `ClusterMember` does; where ZooKeeper does not answer, the next look reports."""
@@ -125,3 +143,22 @@ class SimulatedHealing:
         except MillraceError:  # a full disk, or a log that is gone; a scrubber goes on
             return self._logs.get(log.topic_partition) is not log
         return not (scrubbed.findings or scrubbed.is_left or log.healing.is_due)
+
+
+def first_left_out(log: Log, damaged: DamagedRange) -> int | None:
+    """Returns the first offset of a range that no batch of a log has, and no damage explains; None without one.
+
+    None, too, where the log may leave out offsets, or its batches can't be read.
+    """
+    next_offset, end_offset = max(damaged.start_offset, log.log_start_offset), damaged.end_offset
+    if next_offset < log.gapless_from:
+        return None
+    for segment in log.segments:
+        here = [(one.start_offset, one.end_offset) for one in segment.damage]
+        try:
+            here.extend((header.base_offset, header.next_offset) for _, header in segment.headers(0))
+        except RecordError:
+            return None
+        for first, behind in sorted(here):
+            next_offset = behind if first <= next_offset < behind else next_offset
+    return next_offset if next_offset < min(end_offset, log.log_end_offset) else None
