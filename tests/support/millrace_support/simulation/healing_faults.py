@@ -47,12 +47,12 @@ def _taken_up_to_the_end(real: Any) -> Any:
 
 @FAULTS.add
 def waits_for_what_others_have_compacted(patch: pytest.MonkeyPatch) -> None:
-    """Copies no compacted log of which other replicas have left out what is missing."""
+    """Copies no compacted log where it, or the other replicas, have removed records behind what is missing."""
 
-    async def copy_what_others_lack(_: Any) -> None:
+    async def copy_compacted(*_: Any) -> None:
         pass
 
-    patch.setattr(_LogHealing, "_copy_what_others_lack", copy_what_others_lack)
+    patch.setattr(_LogHealing, "_copy_compacted", copy_compacted)
 
 
 # What it puts in place.
