@@ -428,10 +428,8 @@ class _LogHealing:
 
     def _missing(self, start_offset: int, end_offset: int) -> Missing:
         log = self._log
-        may_leave_out, newest = (
-            start_offset < log.healing.gapless_from,
-            (self._replica.leader_epoch, log.log_end_offset),
-        )
+        may_leave_out = start_offset < log.healing.gapless_from
+        newest = self._replica.leader_epoch, log.log_end_offset
         least, largest = epochs_around(
             log.leader_epochs.entries, start_offset, end_offset, newest=newest, may_leave_out=may_leave_out
         )
