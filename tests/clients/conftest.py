@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import urllib.request
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,12 +75,16 @@ API_KEYS = {
 
 
 class Target(NamedTuple):
-    """One broker under test, or three by the address of one; metrics of a single Millrace count its requests."""
+    """One broker under test, or three by the address of one; metrics of a single Millrace count its requests.
+
+    `until_known` waits until each broker has heard of a topic.
+    """
 
     kind: str
     bootstrap: str
     admin_url: str = ""
     replicas: int = 1  # of a topic, for clients that can't leave that to the broker
+    until_known: Callable[[str], None] = lambda _: None
 
 
 def pytest_generate_tests(metafunc):
@@ -124,7 +129,7 @@ def target(request, tmp_path_factory):
     elif request.param == "millrace-of-three":
         zookeeper = request.getfixturevalue("zookeeper").address
         with coordinating_brokers(3, place, zookeeper, PROPERTIES) as brokers:
-            yield Target("millrace-of-three", brokers.first, replicas=3)
+            yield Target("millrace-of-three", brokers.first, replicas=3, until_known=brokers.until_known)
     else:
         with BrokerProcess(place / "data", properties=PROPERTIES) as broker:
             yield Target("millrace", broker.bootstrap, broker.admin_url)

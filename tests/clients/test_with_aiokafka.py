@@ -32,6 +32,7 @@ async def running(client):
 async def admin_with_topic(target, topic):
     async with running(AIOKafkaAdminClient(bootstrap_servers=target.bootstrap)) as admin:
         await admin.create_topics([NewTopic(topic, 2, target.replicas)])
+        await asyncio.to_thread(target.until_known, topic)
         yield admin
 
 

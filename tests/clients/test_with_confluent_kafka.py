@@ -34,9 +34,10 @@ def admin(target):
 
 
 @pytest.fixture
-def topic(admin, name):
+def topic(target, admin, name):
     made = admin.create_topics([NewTopic(name, 3, -1, config={"retention.ms": "-1"})])
     made[name].result(TIMEOUT_S)
+    target.until_known(name)
     return name
 
 
@@ -127,6 +128,7 @@ def test_confluent_group_resumes(target, admin, name, request, settings):
     """What one consumer commits, the next one goes on from."""
     topic = f"{name}-{request.node.callspec.id}"
     admin.create_topics([NewTopic(topic, 3, -1)])[topic].result(TIMEOUT_S)
+    target.until_known(topic)
     produce(target, topic, 300)
     first = consumer(target, topic, **settings)
     first.subscribe([topic])
@@ -148,6 +150,7 @@ def test_confluent_group_shares(target, admin, name, request, settings):
     """Two consumers own all partitions between them, none twice; when one leaves the other has them all."""
     topic = f"{name}-{request.node.callspec.id}"
     admin.create_topics([NewTopic(topic, 4, -1)])[topic].result(TIMEOUT_S)
+    target.until_known(topic)
     both = [consumer(target, topic, **settings) for _ in range(2)]
     for one in both:
         one.subscribe([topic])

@@ -17,8 +17,9 @@ def admin(target):
 
 
 @pytest.fixture
-def topic(admin, name):
+def topic(target, admin, name):
     admin.create_topics([NewTopic(name, 2, -1)])
+    target.until_known(name)
     return name
 
 

@@ -28,6 +28,8 @@ def topics(target, name):
     names = f"{name}-in", f"{name}-out"
     for made in admin.create_topics([NewTopic(one, 1, -1) for one in names]).values():
         made.result(TIMEOUT_S)
+    for one in names:
+        target.until_known(one)
     producer = Producer({"bootstrap.servers": target.bootstrap})
     for index in range(RECORDS):
         producer.produce(names[0], b"value-%d" % index, partition=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +23,16 @@ COUNTS = (1, 3)
 
 
 class Brokers(NamedTuple):
-    """The address of one of the brokers, of all of them, and of the one that coordinates the group `any`."""
+    """The address of one of the brokers, of all of them, and of the one that coordinates the group `any`.
+
+    `until_known` waits until each of them has heard of a topic: the member that leads a group asks its coordinator for
+    the partitions, and where that knows none yet, librdkafka goes on with none.
+    """
 
     first: str
     bootstrap: str
     coordinator: str
+    until_known: Callable[[str], None] = lambda _: None
 
 
 @contextmanager
@@ -41,7 +46,7 @@ def coordinating_brokers(count: int, folder: Path, zookeeper: str, properties: M
         first = brokers.brokers[1].bootstrap
         coordinator = _coordinator(first)
         brokers.all_in_sync()
-        yield Brokers(first, brokers.bootstrap, coordinator)
+        yield Brokers(first, brokers.bootstrap, coordinator, brokers.until_known)
 
 
 def _coordinator(bootstrap: str) -> str:
