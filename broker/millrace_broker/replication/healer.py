@@ -416,9 +416,10 @@ class _LogHealing:
         return found
 
     async def _known_holders(self) -> tuple[int, frozenset[int]]:
-        """Returns a high watermark, and the brokers that have all below it. ZooKeeper is asked once."""
+        """Returns the high watermark when ZooKeeper was asked, once, and the brokers that have all below it."""
         if self._holders is None:
-            high_watermark, eligible = self._replica.high_watermark, tuple[int, ...]()
+            high_watermark = self._replica.high_watermark
+            eligible: tuple[int, ...] = ()
             try:
                 eligible = await self._eligible()
             except ZooKeeperError as error:

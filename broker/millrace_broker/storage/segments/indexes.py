@@ -295,7 +295,7 @@ class OffsetIndex(IndexFile):
 
     The offset, relative to the segment's base offset, is that of the *last* record of the batch that begins at
     `position`. There is one entry about every `index.interval.bytes`, so from `floor(offset)` a reader walks that far
-    at most.
+    at most. The last entry of a closed segment is its last batch.
     """
 
     __slots__ = ()

@@ -367,7 +367,7 @@ class LogSegment:
 
     @property
     def indexed_end(self) -> int:
-        """The offset behind the last one that the indexes name: batches have reached up to there."""
+        """The offset behind the last one that an index names. A segment whose batches end before it was cut since."""
         return self.base_offset + end_named(self.offset_index, self.time_index)
 
     def load_active(self) -> bool:

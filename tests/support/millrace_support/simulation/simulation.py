@@ -67,7 +67,7 @@ COMPARED = 4  # of so many seeds, one compares what arrives with what was sent, 
 FAULTS_S = 20.0
 WRITTEN_ON_S = 2.5  # how long producers go on once everything works again
 HEALED_WITHIN_S = 120.0
-HEALED_WITHIN_WAYS = 120  # besides, on a slow network, where in-sync replicas come and go
+HEALED_WITHIN_DELAYS = 120  # and so many times the network's longest delay, with which in-sync replicas come and go
 
 
 class Outcome(NamedTuple):
@@ -269,7 +269,7 @@ class Simulation:
 
     async def _is_over_in_time(self, what: str, holds: Callable[[], bool], found: Callable[[], object]) -> bool:
         """Waits until everything is as it should be, and returns whether it is in time."""
-        within_s = HEALED_WITHIN_S + HEALED_WITHIN_WAYS * self.settings.slowest_s
+        within_s = HEALED_WITHIN_S + HEALED_WITHIN_DELAYS * self.settings.slowest_s
         deadline = self.loop.time() + within_s
         while self.loop.time() < deadline:
             if holds():
