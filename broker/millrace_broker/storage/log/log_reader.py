@@ -41,6 +41,7 @@ from millrace_broker.storage.segments.damage_search import past_damage, set_asid
 from millrace_broker.storage.segments.indexes import AbortedTransaction, find_aborted
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
+from millrace_broker.storage.segments.time_entries import fits_its_batch, make_newest_known
 
 LATEST = -1
 EARLIEST = -2
@@ -281,6 +282,7 @@ class LogReader:
         self, segments: SegmentSequence, timestamp_ms: int, start_offset: int
     ) -> tuple[int, int] | None:
         for segment in segments:
+            self._make_newest_known(segment)
             if segment.max_timestamp >= timestamp_ms:
                 search = partial(find_timestamp, segment, timestamp_ms, start_offset)
                 record = past_damage(self._fs, segment, segment.base_offset, self._gapless_from, search)
@@ -288,7 +290,12 @@ class LogReader:
                     return min(record.timestamp_ms, MAX_LONG), record.offset
         return None
 
+    def _make_newest_known(self, segment: LogSegment) -> None:
+        work = partial(make_newest_known, segment)
+        past_damage(self._fs, segment, segment.base_offset, self._gapless_from, work)
+
     def _max_timestamp_from(self, segment: LogSegment, start_offset: int) -> int:
+        self._make_newest_known(segment)
         search = partial(max_timestamp_from, segment, start_offset)
         return past_damage(self._fs, segment, start_offset, self._gapless_from, search)
 
@@ -307,9 +314,7 @@ def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) ->
     If a batch's header claims such a timestamp but none of its records has it, the batch's last record is returned: to
     search on would decompress every batch with such a header.
     """
-    older = segment.time_index.floor(timestamp_ms - 1) if segment.trusts_index else None
-    floor = segment.offset_index.floor(older[1]) if older is not None else None
-    for position, header in each(segment.headers(floor[1] if floor is not None else 0)):
+    for position, header in each(segment.headers(_behind_older(segment, timestamp_ms))):
         if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
             last = None
             for last in _records(segment, position, header):
@@ -318,6 +323,17 @@ def find_timestamp(segment: LogSegment, timestamp_ms: int, start_offset: int) ->
             if last is not None and header.base_offset >= start_offset:
                 return last._replace(timestamp_ms=header.max_timestamp)
     return None
+
+
+def _behind_older(segment: LogSegment, timestamp_ms: int) -> int:
+    """Returns a position before which no batch has a record as new, by the time index. Raises RecordError."""
+    older = segment.time_index.floor(timestamp_ms - 1) if segment.trusts_index else None
+    if older is None:
+        return 0
+    if not fits_its_batch(segment, older):
+        raise CorruptRecordError(f"{segment.time_index.path}: timestamp {older[0]} is not that of entry {older[1]}")
+    floor = segment.offset_index.floor(older[1])
+    return 0 if floor is None else floor[1]
 
 
 def max_timestamp_from(segment: LogSegment, start_offset: int) -> int:

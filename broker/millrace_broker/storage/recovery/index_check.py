@@ -2,7 +2,8 @@
 
     .index       each entry names a position at which a batch begins, and the last offset of that batch
     .timeindex   each entry names an offset, and the largest timestamp of the batch that has it; where no batch has a
-                 timestamp, as where compaction leaves empty ones alone, the offset is that of the segment
+                 timestamp, as where compaction leaves empty ones alone, the offset is that of the segment; no batch is
+                 newer than the last entry of a file that is complete
 
 An index that is complete in its file is read from there by its name, as the next start will read it: the file may be
 gone, or shorter than what was written. One that still grows is taken as it is in memory. A file can't be longer than a
@@ -32,6 +33,7 @@ class _Entries:
         self.slot = 0
         self._entry: Struct = index.ENTRY
         size_bytes = len(index) * self._entry.size
+        self.is_complete = index.is_sealed
         self._data = b"".join(self._entry.pack(*one) for one in index) if not index.is_sealed else b""
         if index.is_sealed:
             self._read(fs, size_bytes)
@@ -57,6 +59,14 @@ class _Entries:
         slot = self.slot + ahead
         if slot >= self._count:
             return None
+        return self._at(slot)
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """The last entry; None if there are none."""
+        return self._at(self._count - 1) if self._count else None
+
+    def _at(self, slot: int) -> tuple[int, int]:
         key, value = self._entry.unpack_from(self._data, slot * self._entry.size)
         return key, value
 
@@ -70,6 +80,7 @@ class IndexCheck:
         self._damage = segment.damage
         self._offsets = _Entries(fs, segment.offset_index)
         self._times: _Entries | None = _Entries(fs, segment.time_index)
+        self._newest = NO_TIMESTAMP
         self._time_findings: list[LogFinding] = self._times.findings
 
     @property
@@ -98,6 +109,7 @@ class IndexCheck:
         entries = self._times
         if entries is None:
             return
+        self._newest = max(self._newest, header.max_timestamp)
         first, last = header.base_offset - self._base_offset, header.last_offset - self._base_offset
         while (entry := entries.peek()) is not None and entry[1] <= last:
             is_misplaced = entry[1] < first and entry[0] != NO_TIMESTAMP
@@ -106,13 +118,20 @@ class IndexCheck:
             entries.slot += 1
 
     def finish(self) -> None:
-        """Finds the entries that are left behind the last batch."""
+        """Finds the entries that are left behind the last batch, and whether the last one of all times is missing."""
         while (entry := self._offsets.peek()) is not None:
             self._find_misplaced(entry[1])
             self._offsets.slot += 1
         while self._times is not None and (entry := self._times.peek()) is not None:
             self._times.find(f"offset {self._base_offset + entry[1]} is not in the segment")
             self._times.slot += 1
+        if self._times is not None and self._times.is_complete:
+            self._check_newest(self._times)
+
+    def _check_newest(self, times: _Entries) -> None:
+        last = times.last
+        if self._newest > (NO_TIMESTAMP if last is None else last[0]):
+            times.find(f"no entry has the segment's largest timestamp, {self._newest}")
 
     def _find_misplaced(self, position: int) -> None:
         if any(one.position <= position < one.end_position for one in self._damage):

@@ -1,7 +1,8 @@
 """Opening a log's folder: which segments are there, and what in them is valid (docs/durability.md).
 
-After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check and it ends where the next
-one begins. After a crash every segment from the one that holds the recovery point on is walked batch by batch.
+After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check, down to its newest timestamp
+(`time_entries`), and it ends where the next one begins. After a crash every segment from the one that holds the
+recovery point on is walked batch by batch.
 
 Damage that began below the recovery point, or any after a clean shutdown, was synced. It is set aside: the bytes stay,
 `damaged-ranges` names them, and the log goes on behind them. Damage at the recovery point or above, after a crash, ends
@@ -89,6 +90,7 @@ from millrace_broker.storage.segments.damage import (
 from millrace_broker.storage.segments.damage_search import add_holes, add_known_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
+from millrace_broker.storage.segments.time_entries import names_newest
 
 logger = logging.getLogger(__name__)
 
@@ -310,7 +312,7 @@ class _Loading:
     def _take_closed(self, segment: LogSegment, next_base: int, *, trusts: bool) -> None:
         """Loads a synced segment, without reading its batches if it `trusts` the indexes; cuts nothing off."""
         self._loaded.next_offset = next_base
-        if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early):
+        if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early) and names_newest(segment):
             return
         indexed_end, batches_end = segment.indexed_end, self._batches_end(segment, next_base)
         segment.recover(AllowedGaps(next_base), truncate=False, synced=Synced(MAX_LONG, next_base, is_end=True))
@@ -328,7 +330,8 @@ class _Loading:
 
     def _take_newest(self, segment: LogSegment, next_base: int | None, *, trusts: bool) -> bool:
         """Loads a segment, by its indexes if it `trusts` them; returns false if those behind it must be dropped."""
-        if not (trusts and segment.load_active() and segment.next_offset <= self._promises.last_end):
+        is_loaded = trusts and segment.load_active() and names_newest(segment)
+        if not (is_loaded and segment.next_offset <= self._promises.last_end):
             self._recover(segment, next_base)
         self._loaded.next_offset = segment.next_offset
         if next_base is None:

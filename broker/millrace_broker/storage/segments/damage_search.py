@@ -131,13 +131,13 @@ def past_damage(
                 raise
             segment.damage = tuple(one for one in segment.damage if one != error.damaged)
             logger.warning("%s: offset %d can be read again", segment.path, error.damaged.start_offset)
-        except RecordError:
+        except RecordError as error:
             if set_aside_from(fs, segment, offset, gapless_from):
                 continue
             if not segment.trusts_index:
                 raise
             segment.trusts_index = False
-            logger.warning("%s contradicts the log, and is not used", segment.offset_index.path)
+            logger.warning("%s: its indexes contradict the log, and are not used: %s", segment.path, error)
 
 
 def headers_past_damage(fs: FileSystem, segment: LogSegment, offset: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -71,8 +71,8 @@ class LogSegment:
     __slots__ = (
         "__weakref__", "_file_suffix", "_fs", "_has_reserve", "_indexed_position", "_indexed_timestamp",
         "_interval_bytes", "_is_synced", "_last", "_resume_positions", "_stem", "_users", "_users_lock", "base_offset",
-        "damage", "fd", "first_timestamp", "has_lost_its_name", "has_producer_ids", "is_index_full", "led",
-        "max_timestamp", "max_timestamp_offset", "next_offset", "offset_index", "path", "repaired", "size_bytes",
+        "damage", "fd", "first_timestamp", "has_lost_its_name", "has_producer_ids", "is_index_full", "is_newest_known",
+        "led", "max_timestamp", "max_timestamp_offset", "next_offset", "offset_index", "path", "repaired", "size_bytes",
         "time_index", "transaction_index", "trusts_index", "was_recovered",
     )  # fmt: skip
 
@@ -87,6 +87,7 @@ class LogSegment:
         self.path = self._file(LOG_SUFFIX)
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, base_offset
         self.first_timestamp = NO_TIMESTAMP
+        self.is_newest_known = True  # unless a start has `max_timestamp` of the time index alone (`time_entries`)
         self.is_index_full = False
         self.has_lost_its_name = False  # as long as the scrubber has not found the file gone under an open descriptor
         self.damage: tuple[DamagedRange, ...] = ()

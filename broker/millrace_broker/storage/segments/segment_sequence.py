@@ -43,13 +43,14 @@ class SegmentSequence(tuple[LogSegment, ...]):  # noqa: SLOT001 -- a tuple can h
 def facts_of(segment: LogSegment) -> SegmentFacts:
     """Returns a segment's offsets, size and time, for retention and compaction. Raises StorageError.
 
-    Damage hides the times of its records, which were written no later than the file was.
+    Damage hides the times of its records, which were written no later than the file was. So it is where only the time
+    index says which one is the newest.
     """
     with storage_errors(segment.path):
-        newest = segment.largest_timestamp
+        newest, is_known = segment.largest_timestamp, segment.is_newest_known and not segment.damage
         return SegmentFacts(
             base_offset=segment.base_offset,
             next_offset=segment.next_offset,
             size_bytes=segment.size_bytes,
-            max_timestamp=max(newest, segment.modified_ms) if segment.damage else newest,
+            max_timestamp=newest if is_known else max(newest, segment.modified_ms),
         )

@@ -1,0 +1,71 @@
+"""Entries of a time index compared with the batches that they name, before anything relies on them.
+
+No checksum covers an index. By the last entry of a closed segment retention deletes, and by any of them a search for a
+timestamp passes over what is older. So a start compares the last entry with two batches, the one that it names and the
+segment's last one, and a search compares the entry that it starts from. An entry that is wrong has the index made again
+at a start, and a search goes without it; entries that nobody needs stay wrong until the scrubber comes (`index_check`).
+
+Entries at the end may be missing, too. Where the last entry names the segment's last batch, as in most, none is.
+Elsewhere a search first reads the headers behind the batch that it names, once in a process. Until then retention keeps
+such a segment as if its newest record was written when the file was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millrace.errors import RecordError
+from millrace.records.batch import NO_TIMESTAMP, BatchHeader
+from millrace.turns import each
+from millrace_broker.storage.segments.damage import covering
+from millrace_broker.storage.segments.indexes import Entry
+from millrace_broker.storage.segments.segment import LogSegment
+
+
+def fits_its_batch(segment: LogSegment, entry: Entry) -> bool:
+    """Returns whether the batch that an entry names has its timestamp, unless it is damaged.
+
+    Where no batch has a timestamp the entry has none, and names no batch. Raises RecordError or OSError.
+    """
+    timestamp, offset = entry[0], segment.base_offset + entry[1]
+    if timestamp == NO_TIMESTAMP or covering(segment.damage, offset) is not None:
+        return True
+    header = next((header for _, header in segment.headers(segment.position_of(offset))), None)
+    return header is not None and header.base_offset <= offset and header.max_timestamp == timestamp
+
+
+def names_newest(segment: LogSegment) -> bool:
+    """Returns whether the time index ends with the largest timestamp, as far as the segment's last batch tells.
+
+    Where the newest batch lies before that one, an entry that is missing at the end may not show, and the segment's
+    newest timestamp is not known. Raises OSError.
+    """
+    newest, end = segment.time_index.last, segment.offset_index.last
+    if newest is None:
+        return end is None
+    try:
+        last = [header for _, header in segment.headers(0 if end is None else end[1])]
+        if not fits_its_batch(segment, newest) or _newest_of(last) > segment.max_timestamp:
+            return False
+    except RecordError:
+        return False
+    segment.is_newest_known = end is None or any(one.last_offset == segment.base_offset + newest[1] for one in last)
+    return True
+
+
+def make_newest_known(segment: LogSegment) -> None:
+    """Reads all headers behind the batch that the last entry names, unless none can be newer. The log's own thread.
+
+    Raises RecordError or OSError.
+    """
+    if segment.is_newest_known:
+        return
+    entry = segment.time_index.last
+    position = 0 if entry is None else segment.position_of(segment.base_offset + entry[1])
+    newest = _newest_of(header for _, header in each(segment.headers(position)))
+    segment.max_timestamp = max(segment.max_timestamp, newest)
+    segment.is_newest_known = True
+
+
+def _newest_of(headers: Iterable[BatchHeader]) -> int:
+    return max((header.max_timestamp for header in headers), default=NO_TIMESTAMP)
