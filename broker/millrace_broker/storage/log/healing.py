@@ -404,7 +404,7 @@ class LogHealing:
         with storage_errors(segments.directory):
             start, end = segments.start_offset, segments.end_offset
             self._producers.reload(tuple(segments.now), from_offset, log_start_offset=start, log_end_offset=end)
-            self._leader_epochs.add(segments.headers_from(from_offset), start)
+            self._leader_epochs.add(segments.headers_from, from_offset, start)
         self._reread_from = None
         self._hidden &= {one.base_offset for one in segments.now if one.damage}
 

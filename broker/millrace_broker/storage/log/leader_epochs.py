@@ -23,7 +23,8 @@ can't be, or that the next batch contradicts, is passed over. The same is done w
 the log begins, as one that was lost does: a leader that does not know where an epoch ended takes a follower's records
 for its own. Where a leader says that it does not know a follower's newest epoch, the follower's batches decide
 (`compare`); where a leader would have a follower cut off a batch of the epoch that the same batch has here, the batch
-decides (`confirm`). What damage has hidden is added when it heals (`add`).
+decides (`confirm`). What damage has hidden is added when it heals, and what the file says is then looked at again
+(`add`).
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
@@ -102,14 +103,19 @@ class LeaderEpochs:
             self.assign(epoch, start_offset)
         self.newest_found = max(self.newest_found, self.latest)
 
-    def add(self, batches: Iterable[BatchHeader], log_start_offset: int) -> None:
-        """Adds the epochs of batches that were hidden before: those not known, and those that begin earlier."""
+    def add(self, batches: Batches, from_offset: int, log_start_offset: int) -> None:
+        """Adds the epochs of batches that were hidden before: those not known, and those that begin earlier.
+
+        Where the batches contradict an entry, now that all are seen, the epochs are those of all batches.
+        """
         known = dict(self._entries)
-        for epoch, start_offset in _epochs_of(batches, NO_LEADER_EPOCH):
+        for epoch, start_offset in _epochs_of(batches(from_offset), NO_LEADER_EPOCH):
             known[epoch] = min(start_offset, known.get(epoch, start_offset))
         entries: list[Entry] = []
         for entry in sorted(known.items()):
             entries = [*(one for one in entries if one[1] < entry[1]), entry]
+        if _contradicted(entries, batches) is not None:
+            entries = list(_epochs_of(batches(0), NO_LEADER_EPOCH))
         self._correct(entries, log_start_offset)
 
     def begin_at(self, log_start_offset: int, batches: Batches) -> None:
@@ -120,7 +126,7 @@ class LeaderEpochs:
             return
         oldest = next(iter(batches(log_start_offset)), None)
         if oldest is not None and oldest.base_offset < first and oldest.partition_leader_epoch != NO_LEADER_EPOCH:
-            self.add(batches(0), log_start_offset)
+            self.add(batches, 0, log_start_offset)
 
     def compare(self, batches: Batches, log_start_offset: int) -> None:
         """Reads the epochs from the batches where one of these shows another epoch than is known."""
@@ -246,11 +252,18 @@ def _parse(path: str, lines: list[list[str]]) -> list[tuple[int, int]]:
 
 def _check(path: str, entries: Sequence[Entry], batches: Batches) -> None:
     """Raises DamagedCheckpointError where an epoch's start can't be true by the log's batches. Raises StorageError."""
+    if (wrong := _contradicted(entries, batches)) is not None:
+        raise DamagedCheckpointError(f"{path}: epoch {wrong[0]} does not begin at offset {wrong[1]} in the log")
+
+
+def _contradicted(entries: Sequence[Entry], batches: Batches) -> Entry | None:
+    """Returns the first entry that can't be true by the log's batches; None without one. Raises StorageError."""
     for number, (epoch, start) in enumerate(entries):
         before = entries[number - 1] if number else None
         end = entries[number + 1][1] if number + 1 < len(entries) else MAX_LONG
         if _is_contradicted(epoch, start, end, before, batches):
-            raise DamagedCheckpointError(f"{path}: epoch {epoch} does not begin at offset {start} in the log")
+            return epoch, start
+    return None
 
 
 def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, batches: Batches) -> bool:

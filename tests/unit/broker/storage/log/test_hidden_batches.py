@@ -22,7 +22,7 @@ CRC, RECORDS_AT = 17, 61
 WRONG = {f"byte {at} of the header": (at, at % 8) for at in range(CRC, RECORDS_AT)} | {"a record": (RECORDS_AT + 2, 0)}
 
 
-def filled() -> CrashFileSystem:
+def filled(epoch_batches: int = EPOCH_BATCHES, epoch_step: int = 1) -> CrashFileSystem:
     """A log whose batches are of several epochs, and each seventh of another producer."""
     fs = CrashFileSystem()
     fs.mkdir(FOLDER)
@@ -30,7 +30,7 @@ def filled() -> CrashFileSystem:
     for number in range(BATCHES):
         producer = BatchProducer(number // PRODUCER_BATCHES, 0, number % PRODUCER_BATCHES * RECORDS)
         records = [one._replace(timestamp_ms=NOW_MS) for one in values(number * RECORDS)]  # producers expire
-        log.append(encode_batch(records, producer=producer), leader_epoch=number // EPOCH_BATCHES)
+        log.append(encode_batch(records, producer=producer), leader_epoch=number // epoch_batches * epoch_step)
     log.close()
     for name in fs.listdir(FOLDER):
         if name.endswith((".snapshot", "-checkpoint")):
@@ -111,4 +111,23 @@ def test_what_a_cut_has_taken_from_a_wrong_header_is_right_once_that_is_healed(n
             log.scrub(segment, lambda _: None)
         heal(log, whole, position, header)
         assert known(log) == known(CUT)
+        log.abandon()
+
+
+@pytest.mark.parametrize("number", [0, 1, 8, 9])
+def test_an_entry_that_healed_batches_contradict_is_wrong(number: int) -> None:
+    """Of the two batches of an epoch one is hidden, so that they could not contradict the file at the start."""
+    good = filled(epoch_batches=2, epoch_step=10)
+    name = CLOSED[0]
+    whole = content_of(good, name)
+    position, header = list(walk(whole))[number]
+    entries = open_log(good.after_kill(), clean=True).leader_epochs.entries
+    for wrong in set(range(-9, 10)) - {0}:
+        fs = good.after_kill()
+        lines = [f"{epoch + wrong * (slot == number // 2)} {offset}" for slot, (epoch, offset) in enumerate(entries)]
+        write(fs, "leader-epoch-checkpoint", "\n".join(["0", str(len(lines)), *lines, ""]).encode())
+        write(fs, name, flip(whole, position + MAGIC, 1))
+        log = open_log(fs, clean=True)
+        heal(log, whole, position, header)
+        assert log.leader_epochs.entries == entries, (wrong, lines[:6])
         log.abandon()
