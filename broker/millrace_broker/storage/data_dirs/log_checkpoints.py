@@ -11,12 +11,14 @@ the disk lies above what it stands for (`take_deleted`).
 
     step                                                        what a crash behind it leaves, with 0 as known start
     1  rename 0.log -> 0.log.deleted, synced                    the log begins at 10: the name says why
-    2  once the delay is over, write the checkpoint: 10         the same, and the name is not needed any more
-    3  remove 0.log.deleted                                     the same
+    2  write the checkpoint: 10                                 the same, and the name is not needed any more
+    3  once the delay is over, remove 0.log.deleted             the same
 
-Without room for step 2 the file is emptied, and its name stays. Before a truncation lowers the checkpoint below the
-first segment, an empty file with such a name is made there. Files of Apache Kafka and of former releases, which keep no
-such names, have no CRC-32C (`checkpoints`): what begins later than they say is not lost. So it is in a backup.
+Step 2 comes right behind step 1, behind a truncation, and at a start that finds such names: Apache Kafka and former
+releases remove them at a start. Without room for it the file is emptied when the delay is over, and its name stays.
+Before a truncation lowers the checkpoint below the first segment, an empty file with such a name is made there. Files
+of Apache Kafka and of former releases, which keep no such names, have no CRC-32C (`checkpoints`): what begins later
+than they say is not lost. So it is in a backup.
 """
 
 from __future__ import annotations
@@ -68,28 +70,42 @@ class LogCheckpoints:
         """
         self._write(data_dir, self._table.in_dir(data_dir))
 
-    def take_deleted(self, data_dir: DataDir) -> tuple[list[tuple[Log, list[str]]], StorageError | None]:
+    def raise_starts(self, data_dir: DataDir) -> None:
+        """Writes the checkpoints of a folder where a log begins above what they say: only names tell that by now.
+
+        Raises StorageError.
+        """
+        with data_dir.checkpoints_lock:
+            self._raise_starts(data_dir)
+
+    def _raise_starts(self, data_dir: DataDir) -> None:
+        logs = self._table.in_dir(data_dir).items()
+        is_above = any(_begins_above(log, data_dir.known_start(key)) for key, log in logs)
+        if is_above and data_dir.is_held and data_dir.is_online:
+            self.write(data_dir)
+
+    def raise_starts_if_possible(self, data_dirs: Collection[DataDir]) -> None:
+        """Does `raise_starts` for each folder; the caller holds their locks, or nobody else is there yet.
+
+        Where it fails, as on a full disk, the names tell where logs begin until it is tried again.
+        """
+        for data_dir in data_dirs:
+            try:
+                self._raise_starts(data_dir)
+            except StorageError as error:
+                logger.warning("%s: the log start offsets are not written yet: %s", data_dir.path, error)
+
+    def take_deleted(self, data_dir: DataDir) -> list[tuple[Log, list[str]]]:
         """Takes the files that are due from the lists of a folder's logs, for `DeletedFiles.remove`.
 
-        Where the next start would miss them, the checkpoints are written before, or the error is returned: then names
-        stay in the lists, as signs that the segments are not lost.
+        Where the next start would miss them, names stay in the lists, as signs that the segments are not lost.
         """
-        failure: StorageError | None = None
         with data_dir.checkpoints_lock:
-            due = {key: log for key, log in self._table.in_dir(data_dir).items() if log.deleted.are_due}
-            if any(_begins_above(log, data_dir.known_start(key)) for key, log in due.items()):
-                try:
-                    self._write_if_online(data_dir)
-                except StorageError as error:
-                    failure = error
             return [
                 (log, log.deleted.take_due(keeps_names=_begins_above(log, data_dir.known_start(key))))
-                for key, log in due.items()
-            ], failure
-
-    def _write_if_online(self, data_dir: DataDir) -> None:
-        if data_dir.is_held and data_dir.is_online:
-            self.write(data_dir)
+                for key, log in self._table.in_dir(data_dir).items()
+                if log.deleted.are_due
+            ]
 
     def write_with_arriving(self, data_dir: DataDir, topic_partition: TopicPartition) -> None:
         """Writes the checkpoints of the folder that a log is about to move to, the log's offsets included.
@@ -104,7 +120,7 @@ class LogCheckpoints:
     def lowered(self, offsets: Mapping[TopicPartition, int]) -> Iterator[None]:
         """Lowers the entries of logs in their folders' checkpoints to `offsets`, at which the logs are about to be cut.
 
-        Raises StorageError.
+        Raises StorageError. Where a log begins above its offset, the checkpoints say so when the context ends.
 
         No other checkpoint is written within the context. After a crash, recovery never cuts what lies below a
         checkpoint's recovery point, even batches appended after the truncation, and it drops what lies below a log
@@ -115,6 +131,7 @@ class LogCheckpoints:
             for data_dir in data_dirs:
                 self._lower(data_dir, {key: offset for key, offset in offsets.items() if self._dir_of(key) is data_dir})
             yield
+            self.raise_starts_if_possible(data_dirs)
 
     def _dir_of(self, topic_partition: TopicPartition) -> DataDir:
         return self._dirs.of_log(self._table.logs[topic_partition].directory)

@@ -113,6 +113,7 @@ class LogManager:
             for data_dir in opened:
                 abandon_dir(data_dir)
             raise
+        self.checkpoints.raise_starts_if_possible(data_dirs)
         return RecoveryReport(
             logs=tuple(log.recovery for log in self._table.logs.values()),
             clean_dirs=tuple(data_dir.path for data_dir in data_dirs if data_dir.is_clean and data_dir.is_online),
@@ -322,23 +323,21 @@ class LogManager:
         deque(each_tried(free, Log.release_replaced, "release of compacted segments"), maxlen=0)
 
     def remove_deleted(self) -> int:
-        """Removes files and folders whose `file.delete.delay.ms` is over; returns how many.
+        """Renames deleted files, and removes those whose `file.delete.delay.ms` is over; returns how many.
 
-        A data folder's checkpoints are written before, where they say that a log begins with what is removed. Raises
-        StorageError after all were tried.
+        A data folder's checkpoints are written in between, where they say that a log begins with what was deleted.
+        Raises StorageError after all were tried.
         """
         self.moves.rename_dropped()
         works: list[Callable[[], int | None]] = [log.deleted.rename_dropped for log in self._table.logs.values()]
+        works += [partial(self.checkpoints.raise_starts, data_dir) for data_dir in self.dirs.all]
         works += [partial(self._remove_due, data_dir) for data_dir in self.dirs.all]
         works.append(self._deleted.remove_due)
         return sum(each_tried(works, lambda work: work() or 0, "removal of deleted files"))
 
     def _remove_due(self, data_dir: DataDir) -> int:
-        taken, failure = self.checkpoints.take_deleted(data_dir)
-        removed = sum(each_tried(taken, lambda one: one[0].deleted.remove(one[1]), "removal of deleted files"))
-        if failure is not None:
-            raise failure
-        return removed
+        taken = self.checkpoints.take_deleted(data_dir)
+        return sum(each_tried(taken, lambda one: one[0].deleted.remove(one[1]), "removal of deleted files"))
 
     def verify(self, topics: Collection[str] | None = None, *, dry_run: bool = False) -> list[VerifyReport]:
         """Checks every byte of every log of `topics`, None for all; raises StorageError."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.errors import StorageError
 from millrace.fs import OsFileSystem
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogManager, TopicPartition
@@ -129,23 +130,73 @@ def test_without_that_note_the_log_begins_with_what_is_left(
     logs.close()
 
 
-def test_a_segment_deleted_after_the_last_checkpoint_is_not_lost(tmp_path: Path) -> None:
-    """Its name says so to every start, until one has written where the log begins now."""
+def deleted_and_killed(tmp_path: Path) -> Path:
+    """Returns the folder of a broker that was killed when it had renamed a first segment, before a checkpoint."""
     logs, _ = filled(tmp_path / "data", keeps_all)
     logs.checkpoint()
     logs.logs()[KEY].raise_log_start_offset(PER_SEGMENT)
     logs.logs()[KEY].apply_retention()
     logs.logs()[KEY].deleted.rename_dropped()
-    left = tmp_path / "data"
+    left = killed(tmp_path / "data", tmp_path / "left")
+    logs.close()
+    return left
+
+
+def known_starts(path: Path) -> Mapping[TopicPartition, int]:
+    return read_offsets(OsFileSystem(), str(path / LOG_START_OFFSET_CHECKPOINT))
+
+
+def test_a_segment_deleted_after_the_last_checkpoint_is_not_lost(tmp_path: Path) -> None:
+    """Its name says so to every start, until one has written where the log begins now."""
+    left = deleted_and_killed(tmp_path)
+    in_the_way = f"{LOG_START_OFFSET_CHECKPOINT}.tmp"
+    (left / in_the_way).mkdir()
     for number in range(3):
-        left = killed(left, tmp_path / f"left-{number}")
-        logs.close()
         logs = manager(left)
         logs.start()
         log = logs.logs()[KEY]
         assert (log.log_start_offset, log.damage) == (PER_SEGMENT, [])
         assert (left / str(KEY) / f"{0:020d}.log.deleted").exists()
+        with pytest.raises(StorageError, match=LOG_START_OFFSET_CHECKPOINT):
+            logs.remove_deleted()
+        assert (left / str(KEY) / f"{0:020d}.log.deleted").exists()
+        before, left = left, killed(left, tmp_path / f"left-{number}")
+        (before / in_the_way).rmdir()
+        logs.close()
+    (left / in_the_way).rmdir()
+    logs = manager(left)
+    logs.start()
+    assert known_starts(left) == {KEY: PER_SEGMENT}
     logs.remove_deleted()
-    assert read_offsets(OsFileSystem(), str(left / LOG_START_OFFSET_CHECKPOINT)) == {KEY: PER_SEGMENT}
     assert not list((left / str(KEY)).glob("*.deleted"))
+    logs.close()
+
+
+@pytest.mark.parametrize("by", ["retention", "a start", "an emptied log"])
+def test_another_release_that_removes_such_names_makes_nothing_lost(tmp_path: Path, by: str) -> None:
+    """Apache Kafka and former releases remove them at a start, and may be killed before their first checkpoint."""
+    if by == "a start":
+        left = deleted_and_killed(tmp_path)
+        logs = manager(left)
+        logs.start()
+    else:
+        logs, _ = filled(tmp_path / "data", keeps_all, {})
+        left = tmp_path / "data"
+        logs.checkpoint()
+        if by == "retention":
+            logs.logs()[KEY].raise_log_start_offset(PER_SEGMENT)
+            assert [report.deleted_segments for report in logs.retention()] == [1]
+            logs.remove_deleted()
+        else:
+            logs.truncate_fully_and_start_at(KEY, BATCHES + 1)
+    start = logs.logs()[KEY].log_start_offset
+    assert list((left / str(KEY)).glob("*.log.deleted"))
+    left = killed(left, tmp_path / "by another release")
+    logs.close()
+    for name in (left / str(KEY)).glob("*.deleted"):
+        name.unlink()
+    logs = manager(left)
+    logs.start()
+    log = logs.logs()[KEY]
+    assert (log.log_start_offset, log.damage) == (start, [])
     logs.close()
