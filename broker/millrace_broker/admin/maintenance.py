@@ -113,6 +113,7 @@ class LogMaintenance:
         self, topics: Collection[str] | None = None, *, dry_run: bool = False
     ) -> Sequence[RetentionReport]:
         """Deletes the segments that retention allows; returns a report per partition. Requests run between two logs."""
+        self._logs.learn_newest(await asyncio.to_thread(self._logs.read_newest, topics))
         reports = []
         for report in self._logs.retention(topics, dry_run=dry_run):
             reports.append(report)

@@ -11,11 +11,11 @@ marker is removed before anything is written, so a crash at any later point mean
 | `log_factory` | opens and makes one log |
 | `opening` | opens and closes many logs at once |
 
-Threads: `start`, `create`, `retention`, `release_replaced`, `expire_producers` and `close` belong to one thread, the
-event loop's, which passes over logs that are held; the truncations to a worker for which they are. `flush_due`,
-`checkpoint`, `verify` and `remove_deleted` may run on any other at the same time. `create_all` and `delete` may run on
-any other too, as long as neither they nor `create` and `close` run at the same time; a partition's move is dropped
-before its log is deleted.
+Threads: `start`, `create`, `retention`, `learn_newest`, `release_replaced`, `expire_producers` and `close` belong to
+one thread, the event loop's, which passes over logs that are held; the truncations to a worker for which they are.
+`flush_due`, `checkpoint`, `verify`, `read_newest` and `remove_deleted` may run on any other at the same time.
+`create_all` and `delete` may run on any other too, as long as neither they nor `create` and `close` run at the same
+time; a partition's move is dropped before its log is deleted.
 
 A thousand partitions are made or deleted with the syncs of a few, as the data folder that they share is synced once.
 """
@@ -45,9 +45,12 @@ from millrace_broker.storage.data_dirs.meta_properties import is_damaged_id, wri
 from millrace_broker.storage.failures import DirHealth, each_tried, storage_errors
 from millrace_broker.storage.filenames import DELETED_DIR_SUFFIX, STRAY_DIR_SUFFIX, TopicPartition, unique_dir_name
 from millrace_broker.storage.log.log import Log
+from millrace_broker.storage.log.newest_records import read_newest
 from millrace_broker.storage.manager.opening import abandon_dir, close_all, open_data_dirs
 from millrace_broker.storage.moves import LogMoves
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
+from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.time_entries import learn_newest
 from millrace_broker.storage.sync_lane import Tell
 
 logger = logging.getLogger(__name__)
@@ -312,6 +315,22 @@ class LogManager:
         online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
         logs = (log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online)
         return each_tried(_free(logs), partial(Log.apply_retention, dry_run=dry_run), "retention")
+
+    def read_newest(self, topics: Collection[str] | None = None) -> list[tuple[LogSegment, int]]:
+        """Reads how new segments are that `retention` would delete by their time indexes alone; for `learn_newest`.
+
+        A log whose files can't be read is reported, and left out: its segments then count as no older than their files.
+        """
+        now_ms, logs, found = self._clock.now_ms(), _of(topics, self.configured()), []
+        with suppress(StorageError):  # it is reported, and stops no other
+            for newest in each_tried(logs, partial(read_newest, now_ms=now_ms), "reading of timestamps"):
+                found.extend(newest)
+        return found
+
+    def learn_newest(self, found: Iterable[tuple[LogSegment, int]]) -> None:
+        """Takes what `read_newest` has returned."""
+        for segment, newest in found:
+            learn_newest(segment, newest)
 
     def expire_producers(self) -> int:
         """Has every log forget the producers silent for `producer.id.expiration.ms`; returns how many those are."""

@@ -6,8 +6,8 @@ segment's last one, and a search compares the entry that it starts from. An entr
 at a start, and a search goes without it; entries that nobody needs stay wrong until the scrubber comes (`index_check`).
 
 Entries at the end may be missing, too. Where the last entry names the segment's last batch, as in most, none is.
-Elsewhere a search first reads the headers behind the batch that it names, once in a process. Until then retention keeps
-such a segment as if its newest record was written when the file was.
+Elsewhere the headers behind the batch that it names are read, once in a process, before a search passes over the
+segment or retention deletes it. Where nobody has read them, the segment counts as no older than its file.
 """
 
 from __future__ import annotations
@@ -54,15 +54,23 @@ def names_newest(segment: LogSegment) -> bool:
 
 
 def make_newest_known(segment: LogSegment) -> None:
-    """Reads all headers behind the batch that the last entry names, unless none can be newer. The log's own thread.
+    """Reads how new a segment is unless that is known. The log's own thread. Raises RecordError or OSError."""
+    if not segment.is_newest_known:
+        learn_newest(segment, newest_behind(segment))
+
+
+def newest_behind(segment: LogSegment) -> int:
+    """Returns the largest timestamp from the batch on that the last entry names; -1 without batches. Any thread.
 
     Raises RecordError or OSError.
     """
-    if segment.is_newest_known:
-        return
     entry = segment.time_index.last
     position = 0 if entry is None else segment.position_of(segment.base_offset + entry[1])
-    newest = _newest_of(header for _, header in each(segment.headers(position)))
+    return _newest_of(header for _, header in each(segment.headers(position)))
+
+
+def learn_newest(segment: LogSegment, newest: int) -> None:
+    """Takes what `newest_behind` has returned, perhaps before the latest appends. The log's own thread."""
     segment.max_timestamp = max(segment.max_timestamp, newest)
     segment.is_newest_known = True
 
