@@ -15,9 +15,12 @@ from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
 from millrace_broker.storage.segments.time_entries import newest_behind
 
+Newest = tuple[int, int]
+"""A segment's largest timestamp, and the last offset of its batch (`learn_newest`)."""
 
-def read_newest(log: Log, now_ms: int) -> list[tuple[LogSegment, int]]:
-    """Returns segments that retention would delete by their time indexes alone, with the newest timestamp of each.
+
+def read_newest(log: Log, now_ms: int) -> list[tuple[LogSegment, Newest]]:
+    """Returns segments that retention would delete by their time indexes alone, and how new each is.
 
     Damage that is met is set aside, and its segment left out. Any thread may call this. Raises StorageError.
     """
@@ -44,7 +47,7 @@ def _facts_by_index(segment: LogSegment) -> SegmentFacts:
     )
 
 
-def _newest_in(log: Log, segment: LogSegment) -> int | None:
+def _newest_in(log: Log, segment: LogSegment) -> Newest | None:
     if not segment.retain():
         return None
     try:

@@ -113,7 +113,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
         cut.repaired = segment.repaired
         cut.offset_index.cut(position)
         cut.time_index.cut(end_offset - cut.base_offset)
-        if not has_indexes or not cut.load_active():
+        if not has_indexes or not segment.is_newest_known or not cut.load_active():
             holes = [one for one in cut.damage if one.is_hole]
             cut.recover(AllowedGaps(end_offset), truncate=False, synced=Synced(MAX_LONG, end_offset, is_end=True))
             add_known_holes(fs, cut, holes)

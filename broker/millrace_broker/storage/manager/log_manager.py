@@ -45,7 +45,7 @@ from millrace_broker.storage.data_dirs.meta_properties import is_damaged_id, wri
 from millrace_broker.storage.failures import DirHealth, each_tried, storage_errors
 from millrace_broker.storage.filenames import DELETED_DIR_SUFFIX, STRAY_DIR_SUFFIX, TopicPartition, unique_dir_name
 from millrace_broker.storage.log.log import Log
-from millrace_broker.storage.log.newest_records import read_newest
+from millrace_broker.storage.log.newest_records import Newest, read_newest
 from millrace_broker.storage.manager.opening import abandon_dir, close_all, open_data_dirs
 from millrace_broker.storage.moves import LogMoves
 from millrace_broker.storage.reports import RecoveryReport, RetentionReport, VerifyReport
@@ -316,7 +316,7 @@ class LogManager:
         logs = (log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online)
         return each_tried(_free(logs), partial(Log.apply_retention, dry_run=dry_run), "retention")
 
-    def read_newest(self, topics: Collection[str] | None = None) -> list[tuple[LogSegment, int]]:
+    def read_newest(self, topics: Collection[str] | None = None) -> list[tuple[LogSegment, Newest]]:
         """Reads how new segments are that `retention` would delete by their time indexes alone; for `learn_newest`.
 
         A log whose files can't be read is reported, and left out: its segments then count as no older than their files.
@@ -327,7 +327,7 @@ class LogManager:
                 found.extend(newest)
         return found
 
-    def learn_newest(self, found: Iterable[tuple[LogSegment, int]]) -> None:
+    def learn_newest(self, found: Iterable[tuple[LogSegment, Newest]]) -> None:
         """Takes what `read_newest` has returned."""
         for segment, newest in found:
             learn_newest(segment, newest)

@@ -90,7 +90,7 @@ from millrace_broker.storage.segments.damage import (
 from millrace_broker.storage.segments.damage_search import add_holes, add_known_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
-from millrace_broker.storage.segments.time_entries import names_newest
+from millrace_broker.storage.segments.time_entries import names_newest, prepare_appends
 
 logger = logging.getLogger(__name__)
 
@@ -330,7 +330,7 @@ class _Loading:
 
     def _take_newest(self, segment: LogSegment, next_base: int | None, *, trusts: bool) -> bool:
         """Loads a segment, by its indexes if it `trusts` them; returns false if those behind it must be dropped."""
-        is_loaded = trusts and segment.load_active() and names_newest(segment)
+        is_loaded = trusts and segment.load_active() and names_newest(segment) and prepare_appends(segment)
         if not (is_loaded and segment.next_offset <= self._promises.last_end):
             self._recover(segment, next_base)
         self._loaded.next_offset = segment.next_offset

@@ -161,8 +161,8 @@ class LogSegment:
         return min(self.offset_index.room, self.time_index.room)
 
     def finish_times(self) -> None:
-        """Adds the largest timestamp to the time index, as its last entry for now."""
-        if self.size_bytes and self.max_timestamp > self._indexed_timestamp:
+        """Adds the largest timestamp, if it is known, to the time index, as its last entry for now."""
+        if self.size_bytes and self.is_newest_known and self.max_timestamp > self._indexed_timestamp:
             self._index_max_timestamp()
 
     def finish(self) -> None:

@@ -12,14 +12,14 @@ segment or retention deletes it. Where nobody has read them, the segment counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from millrace.errors import RecordError
-from millrace.records.batch import NO_TIMESTAMP, BatchHeader
+from millrace.records.batch import NO_TIMESTAMP
 from millrace.turns import each
 from millrace_broker.storage.segments.damage import covering
 from millrace_broker.storage.segments.indexes import Entry
 from millrace_broker.storage.segments.segment import LogSegment
+
+MOST_READ_BYTES = 256 << 10  # at a start, of the newest segment of each log
 
 
 def fits_its_batch(segment: LogSegment, entry: Entry) -> bool:
@@ -45,12 +45,32 @@ def names_newest(segment: LogSegment) -> bool:
         return end is None
     try:
         last = [header for _, header in segment.headers(0 if end is None else end[1])]
-        if not fits_its_batch(segment, newest) or _newest_of(last) > segment.max_timestamp:
+        is_newer = any(header.max_timestamp > segment.max_timestamp for header in last)
+        if is_newer or not fits_its_batch(segment, newest):
             return False
     except RecordError:
         return False
     segment.is_newest_known = end is None or any(one.last_offset == segment.base_offset + newest[1] for one in last)
     return True
+
+
+def prepare_appends(segment: LogSegment) -> bool:
+    """Sees to it that no entry of a later batch hides that one is missing; returns false where the index is wrong.
+
+    An entry has the largest timestamp so far. So what is behind the last one is read, or else the next append begins
+    another segment, and this one gets no more entries. Raises OSError.
+    """
+    if segment.is_newest_known:
+        return True
+    try:
+        if segment.size_bytes - _unread_from(segment) > MOST_READ_BYTES:
+            segment.is_index_full = True
+            return True
+        is_right = newest_behind(segment)[0] <= segment.max_timestamp
+    except RecordError:
+        return False
+    segment.is_newest_known = is_right
+    return is_right
 
 
 def make_newest_known(segment: LogSegment) -> None:
@@ -59,21 +79,25 @@ def make_newest_known(segment: LogSegment) -> None:
         learn_newest(segment, newest_behind(segment))
 
 
-def newest_behind(segment: LogSegment) -> int:
-    """Returns the largest timestamp from the batch on that the last entry names; -1 without batches. Any thread.
+def newest_behind(segment: LogSegment) -> tuple[int, int]:
+    """Returns the largest timestamp from the batch on that the last entry names, and the last offset of its batch.
 
-    Raises RecordError or OSError.
+    The timestamp is -1 without batches. Any thread may call this. Raises RecordError or OSError.
     """
-    entry = segment.time_index.last
-    position = 0 if entry is None else segment.position_of(segment.base_offset + entry[1])
-    return _newest_of(header for _, header in each(segment.headers(position)))
+    newest = NO_TIMESTAMP, segment.base_offset
+    for _, header in each(segment.headers(_unread_from(segment))):
+        if header.max_timestamp > newest[0]:
+            newest = header.max_timestamp, header.last_offset
+    return newest
 
 
-def learn_newest(segment: LogSegment, newest: int) -> None:
+def learn_newest(segment: LogSegment, newest: tuple[int, int]) -> None:
     """Takes what `newest_behind` has returned, perhaps before the latest appends. The log's own thread."""
-    segment.max_timestamp = max(segment.max_timestamp, newest)
+    if newest[0] > segment.max_timestamp:
+        segment.max_timestamp, segment.max_timestamp_offset = newest
     segment.is_newest_known = True
 
 
-def _newest_of(headers: Iterable[BatchHeader]) -> int:
-    return max((header.max_timestamp for header in headers), default=NO_TIMESTAMP)
+def _unread_from(segment: LogSegment) -> int:
+    entry = segment.time_index.last
+    return 0 if entry is None else segment.position_of(segment.base_offset + entry[1])

@@ -5,6 +5,7 @@ would pass over records. Every bit of every entry is flipped, runs of bytes are 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from operator import ge
 
 import pytest
@@ -13,6 +14,7 @@ from millrace.fs import read_file
 from millrace.records.record import NewRecord, encode_batch
 from millrace_broker.storage import Log, LogConfig, TopicPartition
 from millrace_broker.storage.recovery.offset_gaps import ANYWHERE
+from millrace_broker.storage.segments import time_entries
 from millrace_broker.storage.segments.indexes import TimeIndex
 from millrace_broker.storage.segments.segment_sequence import facts_of
 from millrace_support.clock import ManualClock
@@ -26,7 +28,7 @@ CONFIG = LogConfig(
     segment_bytes=450, index_interval_bytes=100, retention_ms=-1, file_delete_delay_ms=0,
     message_timestamp_difference_max_ms=1 << 62,
 )  # fmt: skip
-
+ROOMY = replace(CONFIG, segment_bytes=4000)
 TIMES: dict[str, Callable[[int], int]] = {
     "rising": lambda offset: NOW_MS + offset * 1000,
     "mixed": lambda offset: NOW_MS + offset * 37 % END * 1000,
@@ -63,16 +65,19 @@ def open_log(fs: CrashFileSystem, config: LogConfig = CONFIG, **state: int | boo
     return Log(fs, ManualClock(NOW_MS), FOLDER, TopicPartition("t", 0), config, **state)  # type: ignore[arg-type]
 
 
-def written(times: str) -> CrashFileSystem:
-    """Returns the disk of a log with several segments, all synced."""
+def batch_of(number: int, time_of: Callable[[int], int]) -> bytes:
+    offsets = range(number * RECORDS, (number + 1) * RECORDS)
+    records = [NewRecord(b"value", timestamp_ms=time_of(one)) for one in offsets]
+    return bytes(encode_batch(records, base_offset=offsets[0]))
+
+
+def written(times: str, config: LogConfig = CONFIG) -> CrashFileSystem:
+    """Returns the disk of a log with several segments, or one that is roomy, all synced."""
     fs = fs_with_folder(FOLDER)
-    log = open_log(fs)
+    log = open_log(fs, config)
     for number in range(BATCHES):
-        offsets = range(number * RECORDS, (number + 1) * RECORDS)
-        records = [NewRecord(b"value", timestamp_ms=TIMES[times](one)) for one in offsets]
-        batch = bytes(encode_batch(records, base_offset=offsets[0]))
-        log.append_as_follower(batch, leader_epoch=0, gapless_from=ANYWHERE)
-    assert len(log.segments) > 3
+        log.append_as_follower(batch_of(number, TIMES[times]), leader_epoch=0, gapless_from=ANYWHERE)
+    assert (len(log.segments) > 3) == (config is CONFIG)
     log.flush()
     log.close()
     return fs
@@ -85,7 +90,7 @@ def answers(log: Log, times: str) -> list[tuple[int, int] | None]:
     return [*found, log.offset_of_max_timestamp()]
 
 
-def replace(fs: CrashFileSystem, path: str, content: Content) -> None:
+def put(fs: CrashFileSystem, path: str, content: Content) -> None:
     fd = fs.open(path)
     fs.truncate(fd, 0)
     fs.pwritev(fd, [content], 0)
@@ -106,14 +111,42 @@ def test_searches_and_retention_go_by_the_times_of_the_records(times: str, kind:
     for path in paths:
         content = read_file(fs, path)
         for damaged in DAMAGE[kind](content):
-            replace(fs, path, damaged)
+            put(fs, path, damaged)
             log = open_log(fs, **STARTS[start])
             kept_for = [facts_of(segment).max_timestamp for segment in log.segments]
             assert all(map(ge, kept_for, newest)), (path, damaged)
             assert answers(log, times) == expected, (path, damaged)
             assert [segment.max_timestamp for segment in log.segments] == newest, (path, damaged)
             log.close()
-        replace(fs, path, content)
+        put(fs, path, content)
+
+
+@pytest.mark.parametrize("most_read_bytes", [0, 1 << 20], ids=["another segment begins", "the segment is read"])
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("times", TIMES)
+def test_later_appends_hide_no_entry_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, times: str, kind: str, most_read_bytes: int
+) -> None:
+    monkeypatch.setattr(time_entries, "MOST_READ_BYTES", most_read_bytes)
+    expected: list[tuple[int, int] | None] = []
+    fs = written(times, ROOMY)
+    log = open_log(fs, ROOMY, **STARTS["clean"])
+    path, newest = log.segments.active.time_index.path, log.segments.active.max_timestamp
+    log.close()
+    content = read_file(fs, path)
+    for damaged in (content, *DAMAGE[kind](content)):
+        again = fs.after_kill()
+        put(again, path, damaged)
+        log = open_log(again, ROOMY, **STARTS["clean"])
+        for number in range(BATCHES, BATCHES + 3):
+            older = batch_of(number, lambda _: newest - 1)
+            log.append_as_follower(older, leader_epoch=0, gapless_from=ANYWHERE)
+        log.flush()
+        log.close()
+        log = open_log(again, ROOMY, clean=True)
+        expected = expected or answers(log, times)
+        assert answers(log, times) == expected, damaged
+        log.close()
 
 
 def batches_named(content: Content) -> list[tuple[int, int]]:
@@ -130,7 +163,7 @@ def test_the_scrubber_makes_a_time_index_as_it_was(times: str, kind: str) -> Non
     log.close()
     content = read_file(fs, path)
     for damaged in DAMAGE[kind](content):
-        replace(fs, path, damaged)
+        put(fs, path, damaged)
         log = open_log(fs, **STARTS["clean"])
         for segment in log.segments:
             log.scrub(segment, lambda _: None)
