@@ -28,8 +28,9 @@ beginning it is damage, too (`widen`), and where their batch reaches over the lo
 Before step 2 a new segment is walked as a start walks one, so that nothing is trusted that was written here.
 
 What was damaged when the log was opened has hidden producers' batches and markers from it, and leader epochs. These are
-then read again from the log (`reread_producers`), and so is producers' state where an index of aborted transactions has
-changed on the disk, or where it was taken from headers that may have been damaged (`ProducerStateManager.unchecked`).
+then read again from the log (`reread_producers`), and so are both where they were taken from headers that may have been
+damaged (`ProducerStateManager.unchecked`, `LeaderEpochs.are_unchecked`), or where an index of aborted transactions has
+changed on the disk.
 
 Threads: `roll` belongs to the log's own, `reread_producers` and `compare_leader_epochs` to a worker that has the log
 for itself, the others to any.
@@ -370,7 +371,8 @@ class LogHealing:
         return is_inserted
 
     def _note_placed(self, base_offset: int, new: LogSegment) -> None:
-        if base_offset in self._hidden or base_offset in self._producers.unchecked:
+        is_unchecked = base_offset in self._producers.unchecked or self._leader_epochs.are_unchecked
+        if base_offset in self._hidden or is_unchecked:
             self._hidden.add(new.base_offset)
             self._reread_from = min(base_offset, MAX_LONG if self._reread_from is None else self._reread_from)
 

@@ -18,13 +18,13 @@ those who gave it, ZooKeeper or `metadata.json`, before anything is written in i
 lacks.
 
 A file that is damaged, so that it has no such entries, is made again of the log's batches, and so is one with an entry
-that two batches side by side contradict: no checksum covers the file. None covers a batch's epoch either: one that
-can't be, or that the next batch contradicts, is passed over. The same is done where the file lacks the epoch with which
-the log begins, as one that was lost does: a leader that does not know where an epoch ended takes a follower's records
-for its own. Where a leader says that it does not know a follower's newest epoch, the follower's batches decide
-(`compare`); where a leader would have a follower cut off a batch of the epoch that the same batch has here, the batch
-decides (`confirm`). What damage has hidden is added when it heals, and what the file says is then looked at again
-(`add`).
+that two batches side by side contradict: no checksum covers the file. None covers a batch's epoch and base offset
+either: what can't be, or what the next batch contradicts, is passed over. The same is done where the file lacks the
+epoch with which the log begins, as one that was lost does: a leader that does not know where an epoch ended takes a
+follower's records for its own. Where a leader says that it does not know a follower's newest epoch, the follower's
+batches decide (`compare`); where a leader would have a follower cut off a batch of the epoch that the same batch has
+here, the batch decides (`confirm`). What damage has hidden or changed is added when it heals, and what the file says is
+then looked at again (`add`).
 
 Epochs that lie below the log start offset are dropped in memory only: the log start offset is known when the log opens,
 and they are dropped again.
@@ -60,8 +60,8 @@ class LeaderEpochs:
     """The leader epochs of one log with their first offsets, in memory and in `leader-epoch-checkpoint`."""
 
     __slots__ = (
-        "_entries", "_file_lock", "_fs", "_lacks_from", "_path", "is_behind", "is_written_first", "latest",
-        "newest_found",
+        "_entries", "_file_lock", "_fs", "_lacks_from", "_path", "are_unchecked", "is_behind", "is_written_first",
+        "latest", "newest_found",
     )  # fmt: skip
 
     def __init__(self, fs: FileSystem, directory: str, batches: Batches) -> None:
@@ -74,6 +74,8 @@ class LeaderEpochs:
         """Whether the file has epochs that were dropped, as it could not be written then."""
         self.is_written_first = False
         """Whether the file has an epoch before the first batch of it is written."""
+        self.are_unchecked = False
+        """Whether some were read from headers of batches that may have been damaged."""
         self.latest = NO_LEADER_EPOCH
         """The newest epoch; -1 if none is known."""
         try:
@@ -81,7 +83,7 @@ class LeaderEpochs:
             _check(self._path, entries, batches)
             self._keep(entries)
         except DamagedCheckpointError as error:
-            entries = list(_epochs_of(batches(0), NO_LEADER_EPOCH))
+            entries = self._read(batches)
             logger.warning("%s; the leader epochs are read from the log's batches: %s", error, entries)
             self._replace_if_possible(entries)
         self.newest_found = self.latest
@@ -115,7 +117,7 @@ class LeaderEpochs:
         for entry in sorted(known.items()):
             entries = [*(one for one in entries if one[1] < entry[1]), entry]
         if _contradicted(entries, batches) is not None:
-            entries = list(_epochs_of(batches(0), NO_LEADER_EPOCH))
+            entries = self._read(batches)
         self._correct(entries, log_start_offset)
 
     def begin_at(self, log_start_offset: int, batches: Batches) -> None:
@@ -126,6 +128,7 @@ class LeaderEpochs:
             return
         oldest = next(iter(batches(log_start_offset)), None)
         if oldest is not None and oldest.base_offset < first and oldest.partition_leader_epoch != NO_LEADER_EPOCH:
+            self.are_unchecked = True
             self.add(batches, 0, log_start_offset)
 
     def compare(self, batches: Batches, log_start_offset: int) -> None:
@@ -134,7 +137,7 @@ class LeaderEpochs:
             first = next(iter(batches(start)), None)
             end = self._entries[number + 1][1] if number + 1 < len(self._entries) else MAX_LONG
             if first is not None and first.base_offset < end and first.partition_leader_epoch != epoch:
-                self._correct(list(_epochs_of(batches(0), NO_LEADER_EPOCH)), log_start_offset)
+                self._correct(self._read(batches), log_start_offset)
                 return
 
     def confirm(self, batch: BatchHeader, log_start_offset: int) -> None:
@@ -145,6 +148,10 @@ class LeaderEpochs:
         fits = (before[-1][0] if before else NO_LEADER_EPOCH) < epoch < (behind[0][0] if behind else LAST_LEADER_EPOCH)
         if fits and len(before) + len(behind) < len(self._entries):
             self._correct([*before, (epoch, begin), *behind], log_start_offset)
+
+    def _read(self, batches: Batches) -> list[Entry]:
+        self.are_unchecked = True
+        return list(_epochs_of(batches(0), NO_LEADER_EPOCH))
 
     def _correct(self, entries: list[Entry], log_start_offset: int) -> None:
         before = self._entries
@@ -288,13 +295,20 @@ def _is_contradicted(epoch: int, start: int, end: int, before: Entry | None, bat
 
 
 def _epochs_of(batches: Iterable[BatchHeader], latest: int) -> Iterator[tuple[int, int]]:
-    """Yields (epoch, start offset) of each epoch above `latest`, unless the next batch has a lower one."""
-    headers = iter(batches)
+    """Yields (epoch, start offset) of each epoch above `latest`.
+
+    Passes over batches that the next one contradicts by a lower epoch, and those that overlap with others: their base
+    offset is wrong, which no checksum covers either.
+    """
+    headers, end_offset = iter(batches), 0
     header = next(headers, None)
     while header is not None:
         following = next(headers, None)
         epoch = header.partition_leader_epoch
-        if latest < epoch <= LAST_LEADER_EPOCH and (following is None or following.partition_leader_epoch >= epoch):
-            latest = epoch
-            yield latest, header.base_offset
+        overlaps = following is not None and following.base_offset < header.next_offset
+        if header.base_offset >= end_offset and not overlaps:
+            end_offset = header.next_offset
+            if latest < epoch <= LAST_LEADER_EPOCH and (following is None or following.partition_leader_epoch >= epoch):
+                latest = epoch
+                yield latest, header.base_offset
         header = following

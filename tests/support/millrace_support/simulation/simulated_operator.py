@@ -1,7 +1,8 @@
 """The operator of a simulation, who decides where brokers can't, once all of them have been there for a while.
 
 A partition without a leader waits for a replica that has lost records: the operator has another one lead, as by
-`brokers elect --unclean`. None needs that where a replica that has all that was committed never lost anything.
+`brokers elect --unclean`, once no broker of 0.1.0 is the controller. None needs that where a replica that has all that
+was committed never lost anything.
 
 A leader's log is damaged, and no other replica has what is missing: the operator deletes all up to there, as by `topics
 delete-records`. No fault takes the last copy of a record (`faults/copies`), but retention may, at a follower in sync
@@ -22,7 +23,7 @@ from millrace_broker.replication.partition import Partition
 from millrace_broker.storage import DamagedRange, TopicPartition
 from millrace_support.crash_fs import CrashFileSystem
 from millrace_support.simulation.faults.copies import holds_any
-from millrace_support.simulation.releases.releases import is_former
+from millrace_support.simulation.releases.releases import change_release, is_former
 from millrace_support.simulation.workloads.retention_judge import RetentionJudge
 
 if TYPE_CHECKING:
@@ -62,11 +63,19 @@ class SimulatedOperator:
         unscathed, ends = sorted(simulation.promises.unscathed(key)), self._log_ends(key)
         if unscathed:
             simulation.judge.anomaly(f"{key} has no leader, though brokers {unscathed} have lost nothing")
-        simulation.note(f"the operator elects the longest log of {key}: {ends}")
         controller = simulation.controller()
-        if controller is not None:
-            known = {} if is_former(controller) else {"log_ends": {key: ends}}  # 0.1.0 can't be told where logs end
-            controller.controller.asked(lambda active: active.elect([key], is_unclean=True, **known))
+        if controller is not None and is_former(controller):
+            self._upgrade(controller)
+        elif controller is not None:
+            simulation.note(f"the operator elects the longest log of {key}: {ends}")
+            controller.controller.asked(lambda active: active.elect([key], is_unclean=True, log_ends={key: ends}))
+
+    def _upgrade(self, controller: SimulatedBroker) -> None:
+        """Gives this release to a controller of 0.1.0, which would elect the first replica, whatever its log has."""
+        self._simulation.note(f"the operator kills broker {controller.id}, and it gets this release")
+        controller.die()
+        change_release(controller)
+        controller.start()
 
     def _look_for_damage(self) -> None:
         """Looks at the logs of leaders: what is missing there keeps others from following."""

@@ -114,6 +114,24 @@ def test_what_a_cut_has_taken_from_a_wrong_header_is_right_once_that_is_healed(n
         log.abandon()
 
 
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("at", range(LENGTH))
+@pytest.mark.usefixtures("without_logs")
+def test_a_wrong_base_offset_says_nothing_for_good(name: str, at: int) -> None:
+    """No checksum covers it, so the start takes the batch for one of other offsets, until its segment is scrubbed."""
+    whole = content_of(GOOD, name)
+    for position, header in walk(whole):
+        for bit in range(8):
+            fs = GOOD.after_kill()
+            write(fs, name, flip(whole, position + at, bit))
+            log = open_log(fs, clean=True)
+            for segment in log.segments:
+                log.scrub(segment, lambda _: None)
+            heal(log, whole, position, header)
+            assert known(log) == known(WHOLE), (position, bit)
+            log.abandon()
+
+
 @pytest.mark.parametrize("number", [0, 1, 8, 9])
 def test_an_entry_that_healed_batches_contradict_is_wrong(number: int) -> None:
     """Of the two batches of an epoch one is hidden, so that they could not contradict the file at the start."""
