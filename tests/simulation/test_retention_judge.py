@@ -25,9 +25,15 @@ def test_a_log_may_begin_above_what_a_damaged_leader_lets_the_judge_read(start: 
     assert (history.end, bool(anomalies)) == (0, is_wrong)
 
 
-def test_what_a_damaged_leader_did_not_let_the_judge_read_may_be_deleted_where_retention_has_come_there() -> None:
+@pytest.mark.parametrize("read_later", [(), (9,)])
+def test_what_a_damaged_leader_did_not_let_the_judge_read_may_be_deleted_where_retention_has_come_there(
+    read_later: tuple[int, ...],
+) -> None:
+    """Also where the judge has read on behind it."""
     history = History(KEY, pytest.fail, written=None)
-    history.high_watermark, history.end = HIGH_WATERMARK, 4
+    history.high_watermark = HIGH_WATERMARK
+    history.batches.update(dict.fromkeys((0, 1, 2, 3, *read_later), b""))
+    history.end = max(history.batches) + 1
     judge = RetentionJudge(history, LIMITS, pytest.fail)
     assert not any(map(judge.has_deleted_unseen, range(HIGH_WATERMARK)))
     log = cast("Log", SimpleNamespace(log_start_offset=7, size_bytes=0))

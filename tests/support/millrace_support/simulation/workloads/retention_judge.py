@@ -76,4 +76,4 @@ class RetentionJudge:
 
     def has_deleted_unseen(self, offset: int) -> bool:
         """Returns whether an offset may be deleted that no leader could read yet, as its log is damaged."""
-        return offset >= self.history.end and self.justifies(offset + 1)
+        return offset not in self.history.batches and self.justifies(offset + 1)
