@@ -9,19 +9,36 @@ An index that is complete in its file is read from there by its name, as the nex
 gone, or shorter than what was written. One that still grows is taken as it is in memory. A file can't be longer than a
 segment's index may be, and its entries are decoded one by one, as a thousand of them at once would keep others waiting.
 Of each index at most `MAX_FINDINGS` are told.
+
+A start that trusts the indexes of a closed segment looks only at the batches at its end (`is_as_indexed`).
 """
 
 from __future__ import annotations
 
 from struct import Struct
 
+from millrace.errors import RecordError
 from millrace.fs import FileSystem, read_file
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace_broker.storage.reports import LogFinding
 from millrace_broker.storage.segments.indexes import IndexFile
 from millrace_broker.storage.segments.segment import LogSegment
+from millrace_broker.storage.segments.time_entries import last_headers, names_newest
 
 MAX_FINDINGS = 100
+
+
+def is_as_indexed(segment: LogSegment, least_end: int) -> bool:
+    """Returns whether a closed segment's batches end where they may, and its time index with the largest timestamp.
+
+    They end at the next segment, or before it from `least_end` on, with the damage that is known. Raises OSError.
+    """
+    try:
+        last = last_headers(segment)
+    except RecordError:
+        return False
+    ends = [segment.base_offset, *(one.next_offset for one in last[-1:]), *(one.end_offset for one in segment.damage)]
+    return least_end <= max(ends) <= segment.next_offset and names_newest(segment, last)
 
 
 class _Entries:

@@ -1,7 +1,7 @@
 """Opening a log's folder: which segments are there, and what in them is valid (docs/durability.md).
 
 After a clean shutdown each segment is taken as it is, once its indexes pass a cheap check, down to its newest timestamp
-(`time_entries`), and it ends where the next one begins. After a crash every segment from the one that holds the
+(`index_check`), and it ends where the next one begins. After a crash every segment from the one that holds the
 recovery point on is walked batch by batch.
 
 Damage that began below the recovery point, or any after a clean shutdown, was synced. It is set aside: the bytes stay,
@@ -64,6 +64,7 @@ from millrace_broker.storage.filenames import (
     parse_segment_file_name,
     segment_file_name,
 )
+from millrace_broker.storage.recovery.index_check import is_as_indexed
 from millrace_broker.storage.recovery.lost_segments import is_missing, lost_segments, signs_of_deletion
 from millrace_broker.storage.recovery.offset_gaps import OffsetGaps, known_at_start, read_allowed
 from millrace_broker.storage.recovery.range_files import (
@@ -90,7 +91,7 @@ from millrace_broker.storage.segments.damage import (
 from millrace_broker.storage.segments.damage_search import add_holes, add_known_holes, note_missing
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_swap import finish_swaps
-from millrace_broker.storage.segments.time_entries import names_newest, prepare_appends
+from millrace_broker.storage.segments.time_entries import prepare_appends
 
 logger = logging.getLogger(__name__)
 
@@ -312,9 +313,10 @@ class _Loading:
     def _take_closed(self, segment: LogSegment, next_base: int, *, trusts: bool) -> None:
         """Loads a synced segment, without reading its batches if it `trusts` the indexes; cuts nothing off."""
         self._loaded.next_offset = next_base
-        if trusts and segment.load_closed(next_base, may_end_early=self._may_end_early) and names_newest(segment):
-            return
         indexed_end, batches_end = segment.indexed_end, self._batches_end(segment, next_base)
+        least_end = min(batches_end, indexed_end) if self._may_end_early else batches_end
+        if trusts and segment.load_closed(next_base) and is_as_indexed(segment, least_end):
+            return
         segment.recover(AllowedGaps(next_base), truncate=False, synced=Synced(MAX_LONG, next_base, is_end=True))
         add_holes(self._fs, segment)
         may_end_early = self._may_end_early and segment.base_offset not in self._lost
@@ -330,7 +332,7 @@ class _Loading:
 
     def _take_newest(self, segment: LogSegment, next_base: int | None, *, trusts: bool) -> bool:
         """Loads a segment, by its indexes if it `trusts` them; returns false if those behind it must be dropped."""
-        is_loaded = trusts and segment.load_active() and names_newest(segment) and prepare_appends(segment)
+        is_loaded = trusts and segment.load_active() and prepare_appends(segment)
         if not (is_loaded and segment.next_offset <= self._promises.last_end):
             self._recover(segment, next_base)
         self._loaded.next_offset = segment.next_offset

@@ -50,7 +50,6 @@ from millrace_broker.storage.segments.damage import (
     RepairedRange,
     Synced,
     WalkedFrom,
-    batches_end,
     covering,
     damaged_from,
     intact_bytes,
@@ -337,34 +336,18 @@ class LogSegment:
         self.time_index.grow()
         self.was_recovered, self.has_producer_ids = True, False
 
-    def load_closed(self, next_offset: int, *, may_end_early: bool) -> bool:
-        """Loads a closed segment without reading its batches; returns false if an index is wrong and must be rebuilt.
+    def load_closed(self, next_offset: int) -> bool:
+        """Loads a closed segment by its indexes; returns false if one is wrong and must be rebuilt. Raises OSError.
 
-        Also returns false where its batches do not end at `next_offset`, or before it where it `may_end_early`, but
-        before an offset that its indexes name.
+        No batch is read (`is_as_indexed`).
         """
         self.next_offset = next_offset
-        least = batches_end(self.repaired, self.base_offset, next_offset)
-        least = min(least, self.indexed_end) if may_end_early else least
-        if not self._indexes_are_sane() or not self._ends_within(least, next_offset):
-            return False
-        if not self.size_bytes:
-            return True
         last = self.time_index.last
-        if last is None:
+        if not self._indexes_are_sane() or (last is None and self.size_bytes):
             return False
-        self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
+        if last is not None and self.size_bytes:
+            self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
         return True
-
-    def _ends_within(self, least: int, most: int) -> bool:
-        """Returns whether the batches, with the damage that is known, end between two offsets."""
-        last, end_offset = self.offset_index.last, self.base_offset
-        try:
-            for _, header in self.headers(0 if last is None else last[1]):
-                end_offset = header.next_offset
-        except RecordError:
-            return False
-        return least <= max((end_offset, *(one.end_offset for one in self.damage))) <= most
 
     @property
     def indexed_end(self) -> int:
@@ -402,7 +385,7 @@ class LogSegment:
         self._indexed_position, self._indexed_timestamp, self._last = 0, NOTHING_INDEXED, (self.base_offset, 0)
         self.is_index_full = False
         self.was_recovered, self.has_producer_ids, self._is_synced = True, False, False
-        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.max_timestamp, self.max_timestamp_offset, self.is_newest_known = NO_TIMESTAMP, self.base_offset, True
         self.next_offset, self.damage, self.led = self.base_offset, (), []
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         end, reason = self._add_valid(0, gaps)

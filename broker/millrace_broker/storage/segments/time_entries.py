@@ -1,19 +1,26 @@
 """Entries of a time index compared with the batches that they name, before anything relies on them.
 
 No checksum covers an index. By the last entry of a closed segment retention deletes, and by any of them a search for a
-timestamp passes over what is older. So a start compares the last entry with two batches, the one that it names and the
-segment's last one, and a search compares the entry that it starts from. An entry that is wrong has the index made again
-at a start, and a search goes without it; entries that nobody needs stay wrong until the scrubber comes (`index_check`).
+timestamp passes over what is older.
 
-Entries at the end may be missing, too. Where the last entry names the segment's last batch, as in most, none is.
-Elsewhere the headers behind the batch that it names are read, once in a process, before a search passes over the
-segment or retention deletes it. Where nobody has read them, the segment counts as no older than its file.
+| when | what is compared |
+|---|---|
+| a start | the last entry with the segment's last batch: it names it in most segments, and that is none newer |
+| before retention deletes a segment by another entry, or a search passes over it | all headers behind, once |
+| before later batches get entries, at a start | the same, as these would hide that one is missing |
+| a search | the entry that it starts from with its batch |
+
+An entry that is wrong has the index made again at a start, and a search goes without it. Entries that nobody needs stay
+wrong until the scrubber comes (`index_check`). Where nobody has read the headers behind the last entry, a segment
+counts as no older than its file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from millrace.errors import RecordError
-from millrace.records.batch import NO_TIMESTAMP
+from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.turns import each
 from millrace_broker.storage.segments.damage import covering
 from millrace_broker.storage.segments.indexes import Entry
@@ -34,24 +41,27 @@ def fits_its_batch(segment: LogSegment, entry: Entry) -> bool:
     return header is not None and header.base_offset <= offset and header.max_timestamp == timestamp
 
 
-def names_newest(segment: LogSegment) -> bool:
-    """Returns whether the time index ends with the largest timestamp, as far as the segment's last batch tells.
+def last_headers(segment: LogSegment) -> list[BatchHeader]:
+    """Returns the headers from the last one on that the offset index names. Raises RecordError or OSError."""
+    end = segment.offset_index.last
+    return [header for _, header in segment.headers(0 if end is None else end[1])]
 
-    Where the newest batch lies before that one, an entry that is missing at the end may not show, and the segment's
-    newest timestamp is not known. Raises OSError.
+
+def names_newest(segment: LogSegment, last: Sequence[BatchHeader]) -> bool:
+    """Returns false where the time index does not end with the largest timestamp, by the `last_headers`.
+
+    Where its last entry names none of these, the segment's newest timestamp is not known: the entry may be wrong, or
+    another one missing behind it.
     """
-    newest, end = segment.time_index.last, segment.offset_index.last
+    newest = segment.time_index.last
     if newest is None:
-        return end is None
-    try:
-        last = [header for _, header in segment.headers(0 if end is None else end[1])]
-        is_newer = any(header.max_timestamp > segment.max_timestamp for header in last)
-        if is_newer or not fits_its_batch(segment, newest):
-            return False
-    except RecordError:
+        return segment.offset_index.last is None
+    named = segment.base_offset + newest[1]
+    holder = next((one for one in last if one.base_offset <= named <= one.last_offset), None)
+    if holder is not None and holder.max_timestamp != newest[0]:
         return False
-    segment.is_newest_known = end is None or any(one.last_offset == segment.base_offset + newest[1] for one in last)
-    return True
+    segment.is_newest_known = holder is not None
+    return all(header.max_timestamp <= segment.max_timestamp for header in last)
 
 
 def prepare_appends(segment: LogSegment) -> bool:
@@ -60,17 +70,16 @@ def prepare_appends(segment: LogSegment) -> bool:
     An entry has the largest timestamp so far. So what is behind the last one is read, or else the next append begins
     another segment, and this one gets no more entries. Raises OSError.
     """
-    if segment.is_newest_known:
-        return True
     try:
-        if segment.size_bytes - _unread_from(segment) > MOST_READ_BYTES:
+        if not names_newest(segment, last_headers(segment)):
+            return False
+        if not segment.is_newest_known and segment.size_bytes - _named_by_last(segment) > MOST_READ_BYTES:
             segment.is_index_full = True
             return True
-        is_right = newest_behind(segment)[0] <= segment.max_timestamp
+        segment.is_newest_known = segment.is_newest_known or newest_behind(segment)[0] == segment.max_timestamp
     except RecordError:
         return False
-    segment.is_newest_known = is_right
-    return is_right
+    return segment.is_newest_known
 
 
 def make_newest_known(segment: LogSegment) -> None:
@@ -82,22 +91,27 @@ def make_newest_known(segment: LogSegment) -> None:
 def newest_behind(segment: LogSegment) -> tuple[int, int]:
     """Returns the largest timestamp from the batch on that the last entry names, and the last offset of its batch.
 
-    The timestamp is -1 without batches. Any thread may call this. Raises RecordError or OSError.
+    All batches are read where that entry is wrong. The timestamp is -1 without batches. Any thread may call this.
+    Raises RecordError or OSError.
     """
+    entry = segment.time_index.last
+    start = _named_by_last(segment) if entry is not None and fits_its_batch(segment, entry) else 0
     newest = NO_TIMESTAMP, segment.base_offset
-    for _, header in each(segment.headers(_unread_from(segment))):
+    for _, header in each(segment.headers(start)):
         if header.max_timestamp > newest[0]:
             newest = header.max_timestamp, header.last_offset
     return newest
 
 
 def learn_newest(segment: LogSegment, newest: tuple[int, int]) -> None:
-    """Takes what `newest_behind` has returned, perhaps before the latest appends. The log's own thread."""
-    if newest[0] > segment.max_timestamp:
-        segment.max_timestamp, segment.max_timestamp_offset = newest
+    """Takes what `newest_behind` has returned. Nothing is appended to a segment of which it is not known.
+
+    The log's own thread.
+    """
+    segment.max_timestamp, segment.max_timestamp_offset = newest
     segment.is_newest_known = True
 
 
-def _unread_from(segment: LogSegment) -> int:
+def _named_by_last(segment: LogSegment) -> int:
     entry = segment.time_index.last
     return 0 if entry is None else segment.position_of(segment.base_offset + entry[1])
