@@ -43,12 +43,17 @@ class CompactedHistory(History):
         self._newest: dict[bytes | None, int] = {}
 
     def sees(self, offset: int, batch: bytes, where: str) -> None:
-        """Takes a batch that is below the high watermark there, or what compaction has left of it."""
+        """Takes a batch that is below the high watermark there, or what compaction has left of it.
+
+        Where damage has kept readers from a log, it may show later what others had compacted before the first look.
+        """
         if offset >= self.end:
             super().sees(offset, batch, where)
             return
         header = read_header(batch)
         for record in () if header.is_control else read_records(memoryview(batch)):
+            if record.offset not in self.records and self._may_be_gone(record):
+                self.records[record.offset] = record
             if self.records.get(record.offset) != record:
                 self._anomaly(f"{self.key}: compaction has changed the record at offset {record.offset} at {where}")
 
