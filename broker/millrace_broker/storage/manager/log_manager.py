@@ -312,18 +312,23 @@ class LogManager:
         `topics` limits it to their logs, None means all. Logs whose settings are unknown are left out, and those of
         folders that are offline. Raises StorageError after all were tried.
         """
+        return each_tried(
+            _free(self._configured_online(topics)), partial(Log.apply_retention, dry_run=dry_run), "retention"
+        )
+
+    def _configured_online(self, topics: Collection[str] | None) -> list[Log]:
+        """Returns the logs whose settings are known, in folders that are online."""
         online = {data_dir.path for data_dir in self.dirs.all if data_dir.is_online}
-        logs = (log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online)
-        return each_tried(_free(logs), partial(Log.apply_retention, dry_run=dry_run), "retention")
+        return [log for log in _of(topics, self.configured()) if os.path.dirname(log.directory) in online]
 
     def read_newest(self, topics: Collection[str] | None = None) -> list[tuple[LogSegment, Newest]]:
         """Reads how new segments are that `retention` would delete by their time indexes alone; for `learn_newest`.
 
         A log whose files can't be read is reported, and left out: its segments then count as no older than their files.
         """
-        now_ms, logs, found = self._clock.now_ms(), _of(topics, self.configured()), []
+        read, found = partial(read_newest, now_ms=self._clock.now_ms()), []
         with suppress(StorageError):  # it is reported, and stops no other
-            for newest in each_tried(logs, partial(read_newest, now_ms=now_ms), "reading of timestamps"):
+            for newest in each_tried(self._configured_online(topics), read, "reading of timestamps"):
                 found.extend(newest)
         return found
 
