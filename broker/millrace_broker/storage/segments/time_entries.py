@@ -5,10 +5,10 @@ timestamp passes over what is older.
 
 | when | what is compared |
 |---|---|
-| a start | the last entry with the segment's last batch: it names it in most segments, and that is none newer |
-| before retention deletes a segment by another entry, or a search passes over it | all headers behind, once |
-| before later batches get entries, at a start | the same, as these would hide that one is missing |
-| a search | the entry that it starts from with its batch |
+| a start | the last entry with the segment's last batch, which it names in most segments, and which must not be newer |
+| it names another batch, and retention is to delete the segment, or a search to pass over it | all from there on |
+| it names another batch, and the segment is to take appends | the same, as later entries would hide a missing one |
+| a search begins at an entry | that entry with its batch |
 
 An entry that is wrong has the index made again at a start, and a search goes without it. Entries that nobody needs stay
 wrong until the scrubber comes (`index_check`). Where nobody has read the headers behind the last entry, a segment
