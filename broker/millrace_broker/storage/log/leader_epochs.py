@@ -75,7 +75,7 @@ class LeaderEpochs:
         self.is_written_first = False
         """Whether the file has an epoch before the first batch of it is written."""
         self.are_unchecked = False
-        """Whether some were read from headers of batches that may have been damaged."""
+        """Whether epochs were read from headers of batches whose checksums nobody had compared."""
         self.latest = NO_LEADER_EPOCH
         """The newest epoch; -1 if none is known."""
         try:

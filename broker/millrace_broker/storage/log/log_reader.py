@@ -41,7 +41,7 @@ from millrace_broker.storage.segments.damage_search import past_damage, set_asid
 from millrace_broker.storage.segments.indexes import AbortedTransaction, find_aborted
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import SegmentSequence
-from millrace_broker.storage.segments.time_entries import fits_its_batch, make_newest_known
+from millrace_broker.storage.segments.time_entries import fits_its_batch, learn_newest, newest_behind
 
 LATEST = -1
 EARLIEST = -2
@@ -291,8 +291,9 @@ class LogReader:
         return None
 
     def _make_newest_known(self, segment: LogSegment) -> None:
-        work = partial(make_newest_known, segment)
-        past_damage(self._fs, segment, segment.base_offset, self._gapless_from, work)
+        if not segment.is_newest_known:
+            read = partial(newest_behind, segment)
+            learn_newest(segment, past_damage(self._fs, segment, segment.base_offset, self._gapless_from, read))
 
     def _max_timestamp_from(self, segment: LogSegment, start_offset: int) -> int:
         self._make_newest_known(segment)

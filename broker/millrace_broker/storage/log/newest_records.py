@@ -7,6 +7,8 @@ producers give old timestamps. So what retention would delete by the time index 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from millrace.errors import RecordError
 from millrace_broker.storage.failures import storage_errors
 from millrace_broker.storage.log.log import Log
@@ -36,15 +38,9 @@ def read_newest(log: Log, now_ms: int) -> list[tuple[LogSegment, Newest]]:
 
 
 def _facts_by_index(segment: LogSegment) -> SegmentFacts:
-    with storage_errors(segment.path):
-        newest = segment.largest_timestamp
     facts = facts_of(segment)
-    return SegmentFacts(
-        base_offset=facts.base_offset,
-        next_offset=facts.next_offset,
-        size_bytes=facts.size_bytes,
-        max_timestamp=facts.max_timestamp if segment.damage else newest,
-    )
+    with storage_errors(segment.path):
+        return facts if segment.damage else replace(facts, max_timestamp=segment.largest_timestamp)
 
 
 def _newest_in(log: Log, segment: LogSegment) -> Newest | None:

@@ -57,6 +57,7 @@ from millrace_broker.storage.segments.damage_search import add_known_holes, note
 from millrace_broker.storage.segments.indexes import AbortedTransaction
 from millrace_broker.storage.segments.segment import LogSegment
 from millrace_broker.storage.segments.segment_sequence import facts_of
+from millrace_broker.storage.segments.time_entries import ends_with_newest
 
 
 def end_below(fs: FileSystem, segment: LogSegment, offset: int, gapless_from: int) -> tuple[int, int]:
@@ -113,7 +114,7 @@ def cut_segment(  # noqa: PLR0917 -- a segment, where it ends, and what opens it
         cut.repaired = segment.repaired
         cut.offset_index.cut(position)
         cut.time_index.cut(end_offset - cut.base_offset)
-        if not has_indexes or not segment.is_newest_known or not cut.load_active():
+        if not (has_indexes and cut.load_active() and ends_with_newest(cut)):
             holes = [one for one in cut.damage if one.is_hole]
             cut.recover(AllowedGaps(end_offset), truncate=False, synced=Synced(MAX_LONG, end_offset, is_end=True))
             add_known_holes(fs, cut, holes)

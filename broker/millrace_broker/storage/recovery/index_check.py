@@ -135,7 +135,7 @@ class IndexCheck:
             entries.slot += 1
 
     def finish(self) -> None:
-        """Finds the entries that are left behind the last batch, and whether the last one of all times is missing."""
+        """Finds entries behind the last batch, and a time index in which no entry has the largest timestamp."""
         while (entry := self._offsets.peek()) is not None:
             self._find_misplaced(entry[1])
             self._offsets.slot += 1

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millrace.config import MAX_LONG
 from millrace.errors import RecordError
 from millrace.records.batch import NO_TIMESTAMP, BatchHeader
 from millrace.turns import each
@@ -50,8 +51,8 @@ def last_headers(segment: LogSegment) -> list[BatchHeader]:
 def names_newest(segment: LogSegment, last: Sequence[BatchHeader]) -> bool:
     """Returns false where the time index does not end with the largest timestamp, by the `last_headers`.
 
-    Where its last entry names none of these, the segment's newest timestamp is not known: the entry may be wrong, or
-    another one missing behind it.
+    Notes whether the segment's newest timestamp is known. It is not where the last entry names none of these batches:
+    the entry may be wrong, or another one missing behind it.
     """
     newest = segment.time_index.last
     if newest is None:
@@ -70,22 +71,29 @@ def prepare_appends(segment: LogSegment) -> bool:
     An entry has the largest timestamp so far. So what is behind the last one is read, or else the next append begins
     another segment, and this one gets no more entries. Raises OSError.
     """
+    return ends_with_newest(segment, MOST_READ_BYTES)
+
+
+def ends_with_newest(segment: LogSegment, most_bytes: int = MAX_LONG) -> bool:
+    """Returns whether the last entry is right and none is missing behind it, by all headers from its batch on.
+
+    Where these take more than `most_bytes` it is not known, and the next append begins another segment. Raises OSError.
+    """
     try:
         if not names_newest(segment, last_headers(segment)):
             return False
-        if not segment.is_newest_known and segment.size_bytes - _named_by_last(segment) > MOST_READ_BYTES:
+        entry = segment.time_index.last
+        if segment.is_newest_known or entry is None:
+            return True
+        if not fits_its_batch(segment, entry):
+            return False
+        if segment.size_bytes - _named_by_last(segment) > most_bytes:
             segment.is_index_full = True
             return True
-        segment.is_newest_known = segment.is_newest_known or newest_behind(segment)[0] == segment.max_timestamp
+        segment.is_newest_known = newest_behind(segment)[0] == segment.max_timestamp
     except RecordError:
         return False
     return segment.is_newest_known
-
-
-def make_newest_known(segment: LogSegment) -> None:
-    """Reads how new a segment is unless that is known. The log's own thread. Raises RecordError or OSError."""
-    if not segment.is_newest_known:
-        learn_newest(segment, newest_behind(segment))
 
 
 def newest_behind(segment: LogSegment) -> tuple[int, int]:

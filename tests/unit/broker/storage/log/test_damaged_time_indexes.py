@@ -149,6 +149,31 @@ def test_later_appends_hide_no_entry_that_is_missing(
         log.close()
 
 
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("times", TIMES)
+def test_a_segment_that_is_cut_gets_the_times_of_its_records(
+    monkeypatch: pytest.MonkeyPatch, times: str, kind: str
+) -> None:
+    monkeypatch.setattr(time_entries, "MOST_READ_BYTES", 0)
+    expected: list[tuple[int, int] | None] = []
+    fs = written(times, ROOMY)
+    log = open_log(fs, ROOMY, **STARTS["clean"])
+    path = log.segments.active.time_index.path
+    log.close()
+    content = read_file(fs, path)
+    for damaged in (content, *DAMAGE[kind](content)):
+        again = fs.after_kill()
+        put(again, path, damaged)
+        log = open_log(again, ROOMY, **STARTS["clean"])
+        log.truncate_to(END - RECORDS)
+        log.flush()
+        log.close()
+        log = open_log(again, ROOMY, clean=True)
+        expected = expected or answers(log, times)
+        assert answers(log, times) == expected, damaged
+        log.close()
+
+
 def batches_named(content: Content) -> list[tuple[int, int]]:
     """Returns each entry's timestamp and the number of its batch, as an entry may name any offset of a batch."""
     return [(timestamp, offset // RECORDS) for timestamp, offset in TimeIndex.ENTRY.iter_unpack(content)]
